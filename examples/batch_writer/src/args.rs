@@ -1,0 +1,145 @@
+//! The options of the command line.
+
+use std::{env, fmt, num::NonZeroU64, path::PathBuf, str::FromStr, time::Duration};
+
+use backpressure::Strategy;
+use clap::Parser;
+
+use crate::event::Event;
+
+/// The largest batch, in rows. Beyond it a transaction costs little next to the rows in it.
+const LARGEST_BATCH: usize = 1_000;
+
+/// Writes events from several producers through a bounded buffer into a SQLite file, and proves that
+/// none went missing.
+#[derive(Debug, Parser)]
+#[command(after_help = "\
+Ctrl-C stops the producers, drains for at most 25 s and still balances; a second one leaves at once \
+(exit code 130).
+
+The exit code is 0 if the ledger, the producers and the file agree, also after a Ctrl-C, and 1 if \
+they do not. The tables batch_writer, batch_writer_channel and batch_writer_singly of the file are \
+dropped at the start.")]
+pub(crate) struct Args {
+    /// What becomes of an event that finds no room: block, block-for:50ms, drop-oldest or drop-newest
+    #[arg(long, default_value_t = Policy::Block)]
+    pub(crate) strategy: Policy,
+
+    /// Events that may be outstanding at once, buffered or in the hands of the sink
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) capacity: usize,
+
+    /// Tasks that make events
+    #[arg(long, default_value = "4")]
+    pub(crate) producers: NonZeroU64,
+
+    /// Events to make, all producers together
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) events: u64,
+
+    /// How long each flush sleeps before it writes, such as 5ms
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) sink_delay: Duration,
+
+    /// How long the sink fails from the start on, such as 2s
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) fail_for: Duration,
+
+    /// The SQLite file [default: batch_writer.sqlite in the system's folder for temporary files]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+}
+
+impl Args {
+    /// The SQLite file to write to.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.db.clone().unwrap_or_else(|| env::temp_dir().join("batch_writer.sqlite"))
+    }
+
+    /// The largest batch: half of a small capacity, so that producers fill one half while the sink
+    /// writes the other.
+    pub(crate) fn batch(&self) -> usize {
+        (self.capacity / 2).clamp(1, LARGEST_BATCH)
+    }
+
+    /// How many of the events each producer makes; they differ by one at most.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let (events, producers) = (self.events, self.producers.get());
+        (0..producers).map(move |p| (p, events / producers + u64::from(p < events % producers)))
+    }
+}
+
+/// The strategies that can be named on a command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policy {
+    Block,
+    BlockFor(Duration),
+    DropOldest,
+    DropNewest,
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "block" => Ok(Self::Block),
+            "drop-oldest" => Ok(Self::DropOldest),
+            "drop-newest" => Ok(Self::DropNewest),
+            _ => match text.strip_prefix("block-for:").map(humantime::parse_duration) {
+                Some(Ok(limit)) => Ok(Self::BlockFor(limit)),
+                Some(Err(error)) => Err(error.to_string()),
+                None => Err("try block, block-for:50ms, drop-oldest or drop-newest".to_owned()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Block => f.write_str("block"),
+            Self::BlockFor(limit) => write!(f, "block-for:{}", humantime::format_duration(*limit)),
+            Self::DropOldest => f.write_str("drop-oldest"),
+            Self::DropNewest => f.write_str("drop-newest"),
+        }
+    }
+}
+
+impl From<Policy> for Strategy<Event> {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Block => Self::Block,
+            Policy::BlockFor(limit) => Self::BlockFor(limit),
+            Policy::DropOldest => Self::DropOldest,
+            Policy::DropNewest => Self::DropNewest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn options_are_well_formed() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn policies_read_back_as_written() {
+        for text in ["block", "block-for:50ms", "drop-oldest", "drop-newest"] {
+            assert_eq!(text.parse::<Policy>().map(|policy| policy.to_string()), Ok(text.to_owned()));
+        }
+        assert!("block-for:soon".parse::<Policy>().is_err());
+        assert!("drop".parse::<Policy>().is_err());
+    }
+
+    #[test]
+    fn shares_add_up_to_all_events() {
+        let args = Args::parse_from(["batch_writer", "--events", "11", "--producers", "4"]);
+        assert_eq!(args.shares().map(|(_, share)| share).collect::<Vec<_>>(), [3, 3, 3, 2]);
+    }
+}

@@ -1,0 +1,229 @@
+//! The batch that a sink is given: a guard of its items.
+
+use std::error::Error;
+use std::fmt;
+use std::mem;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::error::BoxError;
+use crate::flight::{FlightKey, Mark, Seqs};
+use crate::ledger::Losses;
+use crate::pace::FlushReason;
+
+/// Items for one flush, oldest first; derefs to a slice.
+///
+/// It is a guard: what becomes of its items is decided by what the flush answers.
+///
+/// - `Ok(())` delivers all that it held, moved out or not, unless [judged](Self::fail) one by one.
+/// - On an error, a panic, a timeout or a cancelled future, what is left in it goes home and is sent again as the error
+///   says; what was acknowledged by [`deliver`](Self::deliver) is delivered; and what was [moved out](Self::take) and not
+///   acknowledged has failed.
+///
+/// A batch that is kept elsewhere (in a spawned task, on a blocking thread) after its flush has ended without `Ok` stays in
+/// flight until it is dropped; nothing else is flushed meanwhile, so that the order holds. At drain's deadline it is counted
+/// as abandoned and named in [`not_returned`](crate::DrainReport::not_returned). One that is forgotten
+/// ([`std::mem::forget`]) stays in flight until then.
+#[must_use = "a batch that is dropped goes home"]
+pub struct Batch<T> {
+    core: Arc<Core<T>>,
+    key: FlightKey,
+    parts: Parts<T>,
+}
+
+/// What a batch brings home.
+pub(crate) struct Parts<T> {
+    pub(crate) id: BatchId,
+    pub(crate) seqs: Seqs,
+    pub(crate) items: Vec<T>,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) attempt: u32,
+    pub(crate) reason: FlushReason,
+    pub(crate) lost_before: Losses,
+}
+
+impl<T> Batch<T> {
+    pub(crate) fn new(core: Arc<Core<T>>, key: FlightKey, parts: Parts<T>) -> Self {
+        Self { core, key, parts }
+    }
+
+    /// Moves all items out. `Ok(())` still delivers them; after anything else they have failed, since they cannot be sent
+    /// again, unless [`deliver`](Self::deliver) acknowledged them.
+    ///
+    /// # Accounting
+    ///
+    /// The items are the caller's, but they count as in flight until the flush ends.
+    pub fn take(&mut self) -> Vec<T> {
+        mem::take(&mut self.parts.items)
+    }
+
+    /// Acknowledges one item: whatever the flush answers, it is delivered and not sent again.
+    ///
+    /// `index` is the item's index in the batch as the sink was given it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such item.
+    pub fn deliver(&mut self, index: usize) {
+        self.mark(index, Mark::Delivered);
+    }
+
+    /// Judges one item: it has failed for good, whatever the flush answers.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such item.
+    pub fn fail(&mut self, index: usize, error: impl Into<BoxError>) {
+        let error: Arc<dyn Error + Send + Sync> = Arc::from(error.into());
+        self.mark(index, Mark::Failed(error));
+    }
+
+    /// Judges one item: it is to be sent again, also when the flush answers `Ok(())`. It is then a batch of its own, with
+    /// whatever else is sent again. An item that was moved out cannot be: it has failed.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such item.
+    pub fn retry(&mut self, index: usize) {
+        self.mark(index, Mark::Retry);
+    }
+
+    /// Puts the flush timeout of this attempt off by `more`.
+    pub fn extend(&self, more: Duration) {
+        self.core.extend(self.key, more);
+    }
+
+    /// The same for the same items, over all attempts: an idempotency token. A batch that was split, or of which single
+    /// items were settled, goes on under new ids.
+    #[must_use]
+    pub const fn id(&self) -> BatchId {
+        self.parts.id
+    }
+
+    /// The position of an item in the order of acceptance: 0 for the first item that the controller ever accepted. It is
+    /// the item's for life, over retries and splits.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such item.
+    #[must_use]
+    pub fn seq(&self, index: usize) -> u64 {
+        assert!(index < self.parts.seqs.len(), "no item {index} in a batch of {}", self.parts.seqs.len());
+        self.parts.seqs.get(index)
+    }
+
+    /// 1 for the first attempt.
+    #[must_use]
+    pub const fn attempt(&self) -> u32 {
+        self.parts.attempt
+    }
+
+    /// Why it left the buffer.
+    #[must_use]
+    pub const fn reason(&self) -> FlushReason {
+        self.parts.reason
+    }
+
+    /// How many items were lost between the batch before and this one. The figures of all batches add up to all losses,
+    /// so that a sink can write them down where the items are missing.
+    #[must_use]
+    pub const fn lost_before(&self) -> Losses {
+        self.parts.lost_before
+    }
+
+    fn mark(&mut self, index: usize, mark: Mark) {
+        let len = self.parts.seqs.len();
+        assert!(index < len, "no item {index} in a batch of {len}");
+        if self.parts.marks.is_empty() {
+            self.parts.marks.resize_with(len, Mark::default);
+        }
+        self.parts.marks[index] = mark;
+    }
+}
+
+impl<T> Deref for Batch<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.parts.items
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Batch<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.parts.items.iter()
+    }
+}
+
+impl<T> AsRef<[T]> for Batch<T> {
+    fn as_ref(&self) -> &[T] {
+        self
+    }
+}
+
+impl<T> Drop for Batch<T> {
+    fn drop(&mut self) {
+        self.core.land(self.key, mem::take(&mut self.parts.items), mem::take(&mut self.parts.marks));
+    }
+}
+
+impl<T> fmt::Debug for Batch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("id", &self.parts.id)
+            .field("len", &self.parts.items.len())
+            .field("attempt", &self.parts.attempt)
+            .field("reason", &self.parts.reason)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Names a batch: the controller's nonce, its first position, its part.
+///
+/// Displays as three hexadecimal numbers joined by hyphens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId {
+    nonce: u64,
+    first: u64,
+    part: u32,
+}
+
+impl BatchId {
+    pub(crate) const fn new(nonce: u64, first: u64) -> Self {
+        Self { nonce, first, part: 0 }
+    }
+
+    /// The id of a part of this batch that begins at `first`.
+    pub(crate) const fn part_of(self, first: u64) -> Self {
+        Self { first, part: self.part + 1, ..self }
+    }
+
+    /// A random number that is the same for all batches of one controller.
+    #[must_use]
+    pub const fn nonce(self) -> u64 {
+        self.nonce
+    }
+
+    /// The position of the first item.
+    #[must_use]
+    pub const fn first(self) -> u64 {
+        self.first
+    }
+
+    /// 0 for a whole batch; one more each time that it was split or partly settled.
+    #[must_use]
+    pub const fn part(self) -> u32 {
+        self.part
+    }
+}
+
+impl fmt::Display for BatchId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{:x}-{:x}", self.nonce, self.first, self.part)
+    }
+}

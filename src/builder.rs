@@ -1,0 +1,251 @@
+//! Settings, checked before anything runs.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::runtime::Handle;
+
+use crate::batch::Batch;
+use crate::controller::BackpressureController;
+use crate::core::{Core, Loss, LossHook, Parameters};
+use crate::error::{BuildError, DriveError, FlushError};
+use crate::flusher::{Flusher, Settings, check_runtime};
+use crate::pace::Fixed;
+use crate::retry::Retry;
+use crate::ring::MAX_CAPACITY;
+use crate::sink::{BatchSink, WithState};
+use crate::state::{Levels, Watermarks};
+use crate::strategy::Strategy;
+
+/// The most items of a batch, unless the user says otherwise: more would not make a sink faster, only its latency longer.
+const DEFAULT_MAX_BATCH: usize = 5000;
+/// How long a partial batch waits: short beside any network round trip, long beside a burst.
+const DEFAULT_LINGER: Duration = Duration::from_millis(5);
+/// A sink that has not answered after so long is taken for hung.
+const DEFAULT_FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Below the 30 s that process managers commonly give before they kill.
+const DEFAULT_DRAIN_ON_DROP: Duration = Duration::from_secs(25);
+
+/// Builds a [`BackpressureController`].
+///
+/// | setting         | default                           | zero            | `MAX` |
+/// |-----------------|-----------------------------------|-----------------|-------|
+/// | capacity        | none: the one decision to make    | an error        | an error above [`MAX_CAPACITY`] |
+/// | `strategy`      | [`Strategy::Block`]               |                 |       |
+/// | `watermarks`    | 0.5 and 0.8 of the capacity       | an error        |       |
+/// | `max_batch`     | half the capacity, 1 to 5000 items| an error        | an error above the capacity |
+/// | linger          | 5 ms                              | a batch leaves at once | never by time |
+/// | `flush_timeout` | 30 s                              | an error        | never |
+/// | `retry`         | 50 ms, doubling, to 10 s, for ever| at once         | never again |
+/// | `drain_on_drop` | 25 s                              | nothing is waited for | for ever |
+#[must_use = "a builder builds nothing by itself"]
+pub struct Builder<T> {
+    capacity: usize,
+    strategy: Strategy<T>,
+    watermarks: Watermarks,
+    max_batch: Option<usize>,
+    linger: Duration,
+    flush_timeout: Duration,
+    retry: Retry,
+    drain_on_drop: Duration,
+    on_loss: Option<LossHook<T>>,
+}
+
+impl<T> Builder<T> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            strategy: Strategy::Block,
+            watermarks: Watermarks::default(),
+            max_batch: None,
+            linger: DEFAULT_LINGER,
+            flush_timeout: DEFAULT_FLUSH_TIMEOUT,
+            retry: Retry::default(),
+            drain_on_drop: DEFAULT_DRAIN_ON_DROP,
+            on_loss: None,
+        }
+    }
+
+    /// What happens to an item that finds no room. Default: [`Strategy::Block`].
+    pub fn strategy(mut self, strategy: Strategy<T>) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// The marks of the states Elevated and Critical. Default: 0.5 and 0.8.
+    pub fn watermarks(mut self, watermarks: Watermarks) -> Self {
+        self.watermarks = watermarks;
+        self
+    }
+
+    /// The most items of a batch, in `1 ..= capacity`. Default: half the capacity, at least 1, at most 5000.
+    pub fn max_batch(mut self, items: usize) -> Self {
+        self.max_batch = Some(items);
+        self
+    }
+
+    /// The batch, in `1 ..= capacity` items, and the linger: how long a partial batch may wait, from its oldest item.
+    ///
+    /// With a linger of zero an idle sink gets a single item at once, and a busy one gets all that came meanwhile.
+    /// `Duration::MAX` means never by time. Default linger: 5 ms.
+    pub fn fixed(mut self, batch: usize, linger: Duration) -> Self {
+        self.max_batch = Some(batch);
+        self.linger = linger;
+        self
+    }
+
+    /// How long one call of the sink may take; above zero. `Duration::MAX` means for ever. Default: 30 s.
+    ///
+    /// A call that takes longer is dropped, and its batch is sent again by the retry policy. The sink may have written it
+    /// all the same: delivery is at least once, and [`Batch::id`] and [`Batch::seq`] tell repeats apart.
+    pub fn flush_timeout(mut self, limit: Duration) -> Self {
+        self.flush_timeout = limit;
+        self
+    }
+
+    /// When a failed batch is sent again, and when it has failed for good. Default: [`Retry::default`].
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// How long the flusher goes on once the last handle is dropped without a drain. Default: 25 s.
+    pub fn drain_on_drop(mut self, limit: Duration) -> Self {
+        self.drain_on_drop = limit;
+        self
+    }
+
+    /// Receives each accepted item that is not delivered, with the reason. Without it such items are counted and dropped.
+    ///
+    /// It runs on the producer that evicts, on the flusher, or on whoever drops the flusher, after the counter has moved
+    /// and outside all locks. Its panics are caught and counted. A push from inside it never evicts.
+    pub fn on_loss(mut self, hook: impl Fn(Loss<T>) + Send + Sync + 'static) -> Self {
+        self.on_loss = Some(Box::new(hook));
+        self
+    }
+}
+
+impl<T: Send + 'static> Builder<T> {
+    /// Builds a controller and spawns its flusher on the current tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] for a setting that cannot work; [`NoRuntime`](BuildError::NoRuntime) outside a tokio runtime,
+    /// [`NoTimer`](BuildError::NoTimer) in one without time enabled.
+    pub fn spawn<S: BatchSink<T> + 'static>(self, sink: S) -> Result<BackpressureController<T>, BuildError> {
+        let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        self.spawn_on(&runtime, sink)
+    }
+
+    /// Like [`spawn`](Self::spawn), with a state that is cloned for each flush.
+    ///
+    /// # Errors
+    ///
+    /// As for [`spawn`](Self::spawn).
+    pub fn spawn_with<S, F, Answer>(self, state: S, function: F) -> Result<BackpressureController<T>, BuildError>
+    where
+        S: Clone + Send + 'static,
+        F: FnMut(S, Batch<T>) -> Answer + Send + 'static,
+        Answer: Future<Output = Result<(), FlushError>> + Send + 'static,
+    {
+        self.spawn(WithState { state, function })
+    }
+
+    /// Like [`spawn`](Self::spawn), on a runtime of your choice.
+    ///
+    /// # Errors
+    ///
+    /// As for [`spawn`](Self::spawn).
+    pub fn spawn_on<S: BatchSink<T> + 'static>(
+        self,
+        runtime: &Handle,
+        sink: S,
+    ) -> Result<BackpressureController<T>, BuildError> {
+        let (controller, flusher) = self.build(sink)?;
+        let inside = runtime.enter();
+        check_runtime().map_err(|error| match error {
+            DriveError::NoRuntime => BuildError::NoRuntime,
+            DriveError::NoTimer => BuildError::NoTimer,
+        })?;
+        drop(inside);
+        runtime.spawn(flusher);
+        Ok(controller)
+    }
+
+    /// Builds a controller and its flusher, to be driven by hand. Needs no runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] for a setting that cannot work.
+    pub fn build<S: BatchSink<T> + 'static>(
+        self,
+        sink: S,
+    ) -> Result<(BackpressureController<T>, Flusher), BuildError> {
+        let batch = self.check()?;
+        let settings = Settings {
+            retry: self.retry,
+            flush_timeout: (self.flush_timeout < Duration::MAX).then_some(self.flush_timeout),
+        };
+        let core = Core::new(Parameters {
+            capacity: self.capacity,
+            levels: Levels::new(self.watermarks, self.capacity, batch),
+            strategy: self.strategy,
+            on_loss: self.on_loss,
+            drain_on_drop: self.drain_on_drop,
+            nonce: nonce(),
+        });
+        let core = Arc::new(core.ok_or(BuildError::OutOfMemory)?);
+        let pace = Box::new(Fixed::new(batch, self.linger));
+        let flusher = Flusher::new(Arc::clone(&core), sink, pace, settings);
+        Ok((BackpressureController::new(core), flusher))
+    }
+
+    /// The batch limit, if all settings can work.
+    fn check(&self) -> Result<usize, BuildError> {
+        let batch = self.max_batch.unwrap_or((self.capacity / 2).clamp(1, DEFAULT_MAX_BATCH));
+        if self.capacity == 0 {
+            return Err(BuildError::CapacityZero);
+        }
+        if self.capacity > MAX_CAPACITY {
+            return Err(BuildError::CapacityTooLarge { max: MAX_CAPACITY });
+        }
+        if batch == 0 {
+            return Err(BuildError::BatchZero);
+        }
+        if batch > self.capacity {
+            return Err(BuildError::BatchAboveCapacity { batch, capacity: self.capacity });
+        }
+        if self.flush_timeout.is_zero() {
+            return Err(BuildError::FlushTimeoutZero);
+        }
+        self.retry.check()?;
+        Ok(batch)
+    }
+}
+
+impl<T> fmt::Debug for Builder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("capacity", &self.capacity)
+            .field("strategy", &self.strategy)
+            .field("watermarks", &self.watermarks)
+            .field("max_batch", &self.max_batch)
+            .field("linger", &self.linger)
+            .field("flush_timeout", &self.flush_timeout)
+            .field("retry", &self.retry)
+            .field("drain_on_drop", &self.drain_on_drop)
+            .field("on_loss", &self.on_loss.is_some())
+            .finish()
+    }
+}
+
+/// A number that no other controller has, also not one of an earlier run: it makes batch ids idempotency tokens.
+fn nonce() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // The wall clock only adds to the seed; nothing is timed by it.
+    #[allow(clippy::disallowed_methods, reason = "part of a random seed")]
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    RandomState::new().hash_one(wall)
+}

@@ -1,0 +1,359 @@
+//! The handle that everyone holds.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::builder::Builder;
+use crate::core::Core;
+use crate::drain::Drain;
+use crate::error::{PushError, ReserveError};
+use crate::flush::Flush;
+use crate::ledger::Snapshot;
+use crate::permit::{Permit, Reserve, ReserveMany};
+use crate::push::{Push, PushAll, push_blocking};
+use crate::state::State;
+use crate::watch::StateWatch;
+
+/// A bounded buffer between fast producers and a slow asynchronous sink.
+///
+/// A cheap handle: clone it for each producer. When the last one is dropped without a [`drain`](Self::drain), the intake is
+/// shut and the flusher finishes in the background within [`drain_on_drop`](Builder::drain_on_drop).
+pub struct BackpressureController<T> {
+    core: Arc<Core<T>>,
+}
+
+impl<T> BackpressureController<T> {
+    /// Starts to build one that holds `capacity` items, in `1 ..=` [`MAX_CAPACITY`](crate::MAX_CAPACITY).
+    ///
+    /// The capacity bounds what is reserved, buffered and in flight together, batches that wait for a retry included. The
+    /// memory for it (the size of an item and 8 bytes, each) is reserved at once, and touched only as the buffer fills.
+    pub fn builder(capacity: usize) -> Builder<T> {
+        Builder::new(capacity)
+    }
+
+    /// Takes over the handle that a new core starts with.
+    pub(crate) fn new(core: Arc<Core<T>>) -> Self {
+        Self { core }
+    }
+
+    /// Pushes an item; waits for room if the strategy does.
+    ///
+    /// Blocked producers are served in the order of their arrival and are not overtaken.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped before its item was moved into the buffer drops the item with it and counts as
+    /// `cancelled`. Once the item was moved (which may happen while the future is not polled), it is accepted and stays.
+    ///
+    /// # Accounting
+    ///
+    /// Accepted, refused with its reason, waiting, or cancelled: each offer is one of them at each instant.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the item: `Full` or `TimedOut` as the strategy has it, `Closed` when the intake is shut,
+    /// `WouldDeadlock` when the sink of this controller would wait for itself.
+    pub fn push(&self, item: T) -> Push<'_, T> {
+        Push::new(&self.core, item, None)
+    }
+
+    /// Pushes an item, and waits for room for `limit` at most, or as the strategy has it if that is shorter.
+    ///
+    /// Zero means not at all, `Duration::MAX` for ever.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`push`](Self::push).
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push), and `TimedOut`; `NoTimer` if it has to wait where tokio has no timer.
+    pub fn push_timeout(&self, item: T, limit: Duration) -> Push<'_, T> {
+        Push::new(&self.core, item, Some(limit))
+    }
+
+    /// Pushes an item without waiting.
+    ///
+    /// When full: `DropOldest` evicts, every other strategy refuses.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the item: `Full` or `Closed`.
+    #[inline]
+    pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
+        self.core.try_push(item)
+    }
+
+    /// Pushes an item from a plain thread, which is parked while the strategy waits.
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push). On a thread that runs asynchronous tasks it would have to stop them all: if it has to
+    /// wait there, it answers `WouldDeadlock`.
+    pub fn blocking_push(&self, item: T) -> Result<(), PushError<T>> {
+        push_blocking(&self.core, item, None)
+    }
+
+    /// Like [`blocking_push`](Self::blocking_push), for `limit` at most, on the machine's clock.
+    ///
+    /// # Errors
+    ///
+    /// As for [`blocking_push`](Self::blocking_push), and `TimedOut`.
+    pub fn blocking_push_timeout(&self, item: T, limit: Duration) -> Result<(), PushError<T>> {
+        push_blocking(&self.core, item, Some(limit))
+    }
+
+    /// Pushes all items of an iterator, in order, and returns how many there were.
+    ///
+    /// It pulls up to 64 items at a time and then claims places for all of them in one step. Items of others may come
+    /// between. It allocates once.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was moved into the buffer stays. Items that were pulled and not moved are dropped and count as `cancelled`; the
+    /// rest was never offered.
+    ///
+    /// # Errors
+    ///
+    /// [`PushAllError`](crate::PushAllError) at the first item that is refused; it returns that item and all the rest. The
+    /// pulled ones count as refused.
+    ///
+    /// # Panics
+    ///
+    /// If the iterator does. What was pulled before is pushed first.
+    pub fn push_all<I>(&self, items: I) -> PushAll<'_, T, I::IntoIter>
+    where
+        I: IntoIterator<Item = T>,
+    {
+        PushAll::new(&self.core, items.into_iter())
+    }
+
+    /// Waits for a place, whatever the strategy, and reserves it.
+    ///
+    /// The permit is `'static`, and a handle of its own: it keeps the intake open.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped gives its place, or its turn, to the next one. One that is kept and not polled may hold a
+    /// place.
+    ///
+    /// # Accounting
+    ///
+    /// A permit holds one place of the capacity. The item counts as offered when it is sent.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` when the intake is shut, `WouldDeadlock` when the sink of this controller would wait for itself.
+    pub fn reserve(&self) -> Reserve<'_, T> {
+        Reserve::new(self)
+    }
+
+    /// Reserves a place without waiting.
+    ///
+    /// # Errors
+    ///
+    /// `Full` or `Closed`.
+    pub fn try_reserve(&self) -> Result<Permit<T>, ReserveError> {
+        if self.core.reserve(1) {
+            return Ok(Permit::new(self.clone()));
+        }
+        Err(if self.core.is_closed() { ReserveError::Closed } else { ReserveError::Full })
+    }
+
+    /// Waits for `n` places, in `0 ..= capacity`, and reserves them together. While it waits it gathers them one by one.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`reserve`](Self::reserve).
+    ///
+    /// # Errors
+    ///
+    /// As for [`reserve`](Self::reserve), and `TooMany` for more places than there are.
+    pub fn reserve_many(&self, n: usize) -> ReserveMany<'_, T> {
+        ReserveMany::new(self, n)
+    }
+
+    /// Waits until everything that was accepted before is settled, batches in flight and retries included. Makes the
+    /// flusher send partial batches at once, also while paused.
+    ///
+    /// What is accepted afterwards is not waited for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is lost, nobody waits any more.
+    pub fn flush(&self) -> Flush<'_, T> {
+        Flush::new(&self.core)
+    }
+
+    /// Stops taking batches, until [`resume`](Self::resume). Pushing goes on until the buffer is full; `flush` and `drain`
+    /// go through. The batch in flight is finished.
+    pub fn pause(&self) {
+        self.core.pause(true);
+    }
+
+    /// Ends a [`pause`](Self::pause).
+    pub fn resume(&self) {
+        self.core.pause(false);
+    }
+
+    /// Whether it is paused.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.core.is_paused()
+    }
+
+    /// Shuts the intake, for all handles and for good. What is inside is still delivered; producers that wait get their
+    /// items back.
+    pub fn close(&self) {
+        self.core.close();
+    }
+
+    /// Whether the intake is shut.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.core.is_closed()
+    }
+
+    /// Shuts the intake, waits until everything is settled and no permit is out, and reports; at the deadline, counted
+    /// from the first poll, the sink's call is dropped and what is left comes back in the report, in order.
+    ///
+    /// A second call joins the first and its deadline. It answers at the deadline also while the sink blocks its thread,
+    /// after a grace of 100 ms; what the sink holds then counts as not returned.
+    ///
+    /// # Cancel safety
+    ///
+    /// The drain goes on. Leftovers that nobody waits for go to `on_loss`.
+    ///
+    /// # Accounting
+    ///
+    /// Leftovers and what was not returned are `abandoned`.
+    pub fn drain(&self, limit: Duration) -> Drain<'_, T> {
+        Drain::new(&self.core, limit)
+    }
+
+    /// Takes everything out that is buffered, oldest first, and gives its room free. What is in flight stays.
+    ///
+    /// # Accounting
+    ///
+    /// The items are the caller's and count as `purged`.
+    #[must_use = "the purged items are in it"]
+    pub fn purge(&self) -> Vec<T> {
+        self.core.purge()
+    }
+
+    /// A reference that does not keep the intake open.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakController<T> {
+        WeakController { core: Arc::downgrade(&self.core) }
+    }
+
+    /// The state of the buffer.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.core.state()
+    }
+
+    /// The states to come: each change, or the last of several. It keeps nothing open.
+    pub fn watch(&self) -> StateWatch {
+        StateWatch::new(self.core.states().subscribe())
+    }
+
+    /// How far the depth is between the watermarks: `(depth - low) / (high - low)`, in `0.0 ..= 1.0`.
+    #[must_use]
+    pub fn pressure(&self) -> f64 {
+        self.core.pressure()
+    }
+
+    /// All figures of this instant. Takes the head lock for a few nanoseconds.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.core.snapshot()
+    }
+
+    /// Buffered + in flight, in `0 ..= capacity`.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.core.len()
+    }
+
+    /// Nothing reserved, buffered or in flight.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.core.depth() == 0
+    }
+
+    /// Reserved + buffered + in flight, in `0 ..= capacity`.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.core.depth()
+    }
+
+    /// The most items that may be reserved, buffered and in flight together: exactly what the builder was given.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.core.capacity()
+    }
+
+    /// A bound of the age of the oldest item that is not settled; `None` if there is none, or if the flusher never ran.
+    ///
+    /// Producers read no clock: the age is exact for the first item of an empty buffer, and else at most too high, by no
+    /// more than the time between two batches.
+    #[must_use]
+    pub fn oldest_age(&self) -> Option<Duration> {
+        self.core.oldest_age()
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core<T>> {
+        &self.core
+    }
+}
+
+impl<T> Clone for BackpressureController<T> {
+    fn clone(&self) -> Self {
+        self.core.add_handle();
+        Self { core: Arc::clone(&self.core) }
+    }
+}
+
+impl<T> Drop for BackpressureController<T> {
+    fn drop(&mut self) {
+        self.core.drop_handle();
+    }
+}
+
+impl<T> fmt::Debug for BackpressureController<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackpressureController")
+            .field("capacity", &self.capacity())
+            .field("depth", &self.depth())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A reference to a controller that does not keep its intake open.
+pub struct WeakController<T> {
+    core: Weak<Core<T>>,
+}
+
+impl<T> WeakController<T> {
+    /// A handle, unless the last one has been dropped.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<BackpressureController<T>> {
+        let core = self.core.upgrade()?;
+        core.try_add_handle().then(|| BackpressureController::new(core))
+    }
+}
+
+impl<T> Clone for WeakController<T> {
+    fn clone(&self) -> Self {
+        Self { core: Weak::clone(&self.core) }
+    }
+}
+
+impl<T> fmt::Debug for WeakController<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakController")
+    }
+}

@@ -1,0 +1,786 @@
+//! Admission, taking and settling: the runtime-free heart that producers, flusher and guards share.
+
+mod context;
+mod ending;
+mod loss;
+
+use std::error::Error;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+pub(crate) use self::context::Inside;
+pub(crate) use self::ending::{DrainId, Ending};
+pub use self::loss::Loss;
+pub(crate) use self::loss::LossHook;
+use crate::batch::{Batch, BatchId, Parts};
+use crate::error::{LossReason, PushError, RefuseReason};
+use crate::flight::{Flight, FlightKey, Flights, Mark, Phase, Seqs, Sorted, Unmarked};
+use crate::gate::{Effects, Evicted, Gate, Key, Locked, Parked, Victims, Wait};
+use crate::ledger::{Flushes, Outcome, Snapshot, Tally};
+use crate::pace::{FlushReason, Pace, Plan, View};
+use crate::ring::Look;
+use crate::state::{Levels, State};
+use crate::strategy::{Admission, Pressure, Strategy};
+use crate::sync::Backoff;
+use crate::time::{Clock, Tick};
+
+pub(crate) struct Core<T> {
+    gate: Gate<T, Hangar<T>>,
+    strategy: Strategy<T>,
+    on_loss: Option<LossHook<T>>,
+    /// Wakes the flusher.
+    bell: Notify,
+    states: watch::Sender<State>,
+    nonce: u64,
+    drain_on_drop: Duration,
+    handles: AtomicUsize,
+    /// Panics of hooks and destructors that were caught.
+    panics: AtomicU64,
+}
+
+/// What this floor keeps under the head lock.
+#[derive(Debug)]
+pub(crate) struct Hangar<T> {
+    flights: Flights<T>,
+    is_paused: bool,
+    /// Items before this position were seen claimed when a batch left without them, for this reason.
+    promised: (u64, FlushReason),
+    ending: Ending<T>,
+}
+
+/// What a new controller is made of.
+pub(crate) struct Parameters<T> {
+    pub(crate) capacity: usize,
+    pub(crate) levels: Levels,
+    pub(crate) strategy: Strategy<T>,
+    pub(crate) on_loss: Option<LossHook<T>>,
+    pub(crate) drain_on_drop: Duration,
+    pub(crate) nonce: u64,
+}
+
+/// What became of an offer.
+pub(crate) enum Admitted<T> {
+    Stored,
+    Refused(PushError<T>),
+    /// The strategy waits, with this time limit.
+    Wait(T, Option<Duration>),
+}
+
+/// What a producer that wants to wait finds.
+pub(crate) enum Queued<T> {
+    /// All in; places that were granted are the caller's.
+    Served,
+    Waiting(Key),
+    Closed(Parked<T>),
+}
+
+/// What the flusher does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Send this new batch.
+    Launch(FlightKey),
+    /// Sleep until the moment, or the bell.
+    Sleep(Option<Tick>),
+    /// A producer has claimed a slot and not written it: give the thread away, then look again.
+    Yield,
+    /// All is settled and the intake is shut.
+    Drained,
+    /// Drain's deadline has passed.
+    Expired,
+}
+
+/// What an attempt has left to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    /// A guard still holds the items.
+    NotHome,
+    /// The items that are to be sent again are at home.
+    Some,
+}
+
+/// How a call of the sink ended, without its error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Ok,
+    Retry,
+    Throttled,
+    TooLarge,
+    Permanent,
+    Panicked,
+    TimedOut,
+    Cancelled,
+}
+
+impl<T> Core<T> {
+    /// `None` if the memory cannot be had. Starts with one handle.
+    pub(crate) fn new(parameters: Parameters<T>) -> Option<Self> {
+        let hangar = Hangar {
+            flights: Flights::new(),
+            is_paused: false,
+            promised: (0, FlushReason::Full),
+            ending: Ending::default(),
+        };
+        Some(Self {
+            gate: Gate::new(parameters.capacity, parameters.levels, Clock::start(), hangar)?,
+            strategy: parameters.strategy,
+            on_loss: parameters.on_loss,
+            bell: Notify::new(),
+            states: watch::Sender::new(State::Normal),
+            nonce: parameters.nonce,
+            drain_on_drop: parameters.drain_on_drop,
+            handles: AtomicUsize::new(1),
+            panics: AtomicU64::new(0),
+        })
+    }
+
+    // Admission.
+
+    /// Stores an item, or decides by the strategy without waiting.
+    #[inline]
+    pub(crate) fn try_push(&self, item: T) -> Result<(), PushError<T>> {
+        match self.push(item) {
+            Ok(()) => Ok(()),
+            Err(item) => self.try_push_slow(item),
+        }
+    }
+
+    #[cold]
+    fn try_push_slow(&self, item: T) -> Result<(), PushError<T>> {
+        match self.admit(item) {
+            Admitted::Stored => Ok(()),
+            Admitted::Refused(error) => Err(error),
+            Admitted::Wait(item, _) => Err(self.refuse(RefuseReason::Full, item)),
+        }
+    }
+
+    /// Stores an item if there is room.
+    #[inline]
+    pub(crate) fn push(&self, item: T) -> Result<(), T> {
+        if self.gate.push(item)? {
+            self.alarm();
+        }
+        Ok(())
+    }
+
+    /// Stores as many items as there is room for, from the front.
+    pub(crate) fn offer_many(&self, items: &mut Vec<T>) {
+        if self.gate.push_many(items) {
+            self.alarm();
+        }
+    }
+
+    /// Lets the strategy decide about an item that found no room.
+    #[cold]
+    pub(crate) fn admit(&self, item: T) -> Admitted<T> {
+        match self.gate.look() {
+            Look::Closed => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),
+            Look::Room | Look::Full => {}
+        }
+        match self.decide(&item) {
+            Admission::Wait => Admitted::Wait(item, None),
+            Admission::WaitFor(limit) => Admitted::Wait(item, Some(limit)),
+            Admission::Refuse => Admitted::Refused(self.refuse(RefuseReason::Full, item)),
+            Admission::EvictOldest => self.evict(item),
+        }
+    }
+
+    /// Asks the strategy; one that panics refuses.
+    fn decide(&self, item: &T) -> Admission {
+        let pressure = || Pressure {
+            state: self.gate.state(),
+            depth: self.gate.depth() as usize,
+            capacity: self.gate.capacity(),
+        };
+        match &self.strategy {
+            Strategy::Custom(_) => self.guard(|| self.strategy.admit(item, pressure)).unwrap_or(Admission::Refuse),
+            built_in => built_in.admit(item, pressure),
+        }
+    }
+
+    fn evict(&self, mut item: T) -> Admitted<T> {
+        if loss::is_in_hook() {
+            return Admitted::Refused(self.refuse(RefuseReason::Full, item));
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            let mut victims = Victims::new();
+            let mut locked = self.gate.lock();
+            let evicted = locked.evict(item, &mut victims);
+            self.apply(locked.finish_eviction());
+            for victim in victims {
+                self.lose_evicted(victim);
+            }
+            match evicted {
+                Evicted::Stored => return Admitted::Stored,
+                Evicted::Closed(item) => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),
+                Evicted::Unwritten(back) if !backoff.is_exhausted() => item = back,
+                Evicted::Full(item) | Evicted::Unwritten(item) => {
+                    return Admitted::Refused(self.refuse(RefuseReason::Full, item));
+                }
+            }
+            backoff.spin();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn refuse(&self, reason: RefuseReason, item: T) -> PushError<T> {
+        self.gate.refusals().add(reason, 1);
+        PushError::new(reason, item)
+    }
+
+    pub(crate) fn count_refused(&self, reason: RefuseReason, n: usize) {
+        self.gate.refusals().add(reason, n as u64);
+    }
+
+    /// Counts items that were offered and given up.
+    pub(crate) fn count_cancelled(&self, n: usize) {
+        if n > 0 {
+            self.gate.lock().desk().ledger.cancelled += n as u64;
+        }
+    }
+
+    /// Queues a producer, after a last try under the lock.
+    pub(crate) fn enqueue(&self, mut parked: Parked<T>, waker: Waker) -> Queued<T> {
+        let mut locked = self.gate.lock();
+        let queued = match locked.try_serve(&mut parked) {
+            Ok(()) => Queued::Served,
+            Err(Look::Closed) => Queued::Closed(parked),
+            Err(_) => Queued::Waiting(locked.park(parked, waker)),
+        };
+        self.apply(locked.finish());
+        queued
+    }
+
+    /// What a queued producer finds.
+    pub(crate) fn poll_waiter(&self, key: Key, waker: Waker) -> Wait<T> {
+        let mut locked = self.gate.lock();
+        let (wait, stale) = locked.poll_waiter(key, waker);
+        drop(locked);
+        drop(stale);
+        wait
+    }
+
+    /// Takes a producer out of the queue: for `reason`, or because it gave up.
+    pub(crate) fn leave(&self, key: Key, reason: Option<RefuseReason>) -> Wait<T> {
+        let mut locked = self.gate.lock();
+        let (wait, waker) = locked.leave(key, reason);
+        self.apply(locked.finish());
+        drop(waker);
+        wait
+    }
+
+    /// Reserves `n` places if there is room.
+    pub(crate) fn reserve(&self, n: u64) -> bool {
+        match self.gate.reserve(n) {
+            None => false,
+            Some(false) => true,
+            Some(true) => {
+                self.alarm();
+                true
+            }
+        }
+    }
+
+    /// Turns a reserved place into an item.
+    pub(crate) fn send(&self, item: T) {
+        let (alarm, is_closed) = self.gate.send(item);
+        if alarm {
+            self.alarm();
+        }
+        if is_closed {
+            self.sweep();
+        }
+    }
+
+    /// Gives `n` reserved places back.
+    pub(crate) fn release(&self, n: u64) {
+        let mut locked = self.gate.lock();
+        locked.release(n);
+        self.apply(locked.finish());
+    }
+
+    #[cold]
+    fn alarm(&self) {
+        self.apply(self.gate.alarm());
+    }
+
+    fn apply(&self, effects: Effects) {
+        let Effects { wakers, bell, state } = effects;
+        if state {
+            // Whoever comes last publishes the last state, whatever the order in which they get here.
+            self.states.send_if_modified(|published| {
+                let last = self.gate.state();
+                mem::replace(published, last) != last
+            });
+        }
+        if bell {
+            self.bell.notify_one();
+        }
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    // Taking.
+
+    /// What the end makes of the flusher's next step, if it makes anything of it.
+    pub(crate) fn end(&self) -> Option<Step> {
+        let now = self.now();
+        self.gate.lock().desk().rest.ending.step(now)
+    }
+
+    /// Drain's deadline.
+    pub(crate) fn deadline(&self) -> Option<Tick> {
+        self.gate.lock().desk().rest.ending.deadline()
+    }
+
+    /// Decides what the flusher does next, and takes the batch if there is one to send.
+    pub(crate) fn step(&self, pace: &mut dyn Pace, spare: &mut Vec<T>) -> Step {
+        let now = self.now();
+        let mut locked = self.gate.lock();
+        let step = self.step_locked(&mut locked, now, pace, spare);
+        self.apply(locked.finish());
+        step
+    }
+
+    fn step_locked(
+        &self,
+        locked: &mut Locked<'_, T, Hangar<T>>,
+        now: Tick,
+        pace: &mut dyn Pace,
+        spare: &mut Vec<T>,
+    ) -> Step {
+        if let Some(step) = locked.desk().rest.ending.step(now) {
+            return step;
+        }
+        if locked.is_drained() {
+            return Step::Drained;
+        }
+        locked.stamp(now);
+        let view = self.view(locked);
+        let promised = locked.desk().rest.promised;
+        let plan = match pace.plan(now, &view) {
+            Plan::Sleep { .. } if view.buffered > 0 && locked.taken() < promised.0 => {
+                Plan::Take { most: promised.0 - locked.taken(), reason: promised.1 }
+            }
+            plan => plan,
+        };
+        match plan {
+            Plan::Take { most, reason } => match self.take_batch(locked, most, reason, mem::take(spare)) {
+                Some(key) => Step::Launch(key),
+                None => Step::Yield,
+            },
+            Plan::Sleep { items, until } => {
+                locked.sleep(items);
+                Step::Sleep([until, locked.desk().rest.ending.deadline()].into_iter().flatten().min())
+            }
+        }
+    }
+
+    fn view(&self, locked: &mut Locked<'_, T, Hangar<T>>) -> View {
+        let figures = locked.figures();
+        let (_, waiting) = locked.waiting();
+        let taken = locked.taken();
+        View {
+            buffered: figures.buffered,
+            oldest: locked.oldest(),
+            is_tight: figures.is_full || waiting > 0,
+            is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
+            is_closed: figures.is_closed,
+            is_paused: locked.desk().rest.is_paused,
+        }
+    }
+
+    /// `None` if the oldest claim is not written yet.
+    fn take_batch(
+        &self,
+        locked: &mut Locked<'_, T, Hangar<T>>,
+        most: u64,
+        reason: FlushReason,
+        mut items: Vec<T>,
+    ) -> Option<FlightKey> {
+        let first = locked.taken();
+        let wanted = locked.figures().buffered.min(most);
+        let oldest = locked.oldest();
+        let count = locked.take(most as usize, &mut items) as u64;
+        if count == 0 {
+            return None;
+        }
+        let desk = locked.desk();
+        if count < wanted {
+            desk.rest.promised = (first + wanted, reason);
+        }
+        let lost_before = desk.ledger.untold();
+        Some(desk.rest.flights.insert(Flight {
+            id: BatchId::new(self.nonce, first),
+            seqs: Seqs::Run(first..first + count),
+            phase: Phase::Home,
+            items,
+            marks: Vec::new(),
+            attempts: 0,
+            reason,
+            lost_before,
+            oldest,
+            extra: Duration::ZERO,
+            is_counted: false,
+        }))
+    }
+
+    /// Hands a batch that is at home to a guard, for one attempt.
+    pub(crate) fn launch(self: &Arc<Self>, key: FlightKey) -> Option<Batch<T>> {
+        let mut locked = self.gate.lock();
+        let desk = locked.desk();
+        let flight = desk.rest.flights.get_mut(key).filter(|flight| flight.phase == Phase::Home)?;
+        if flight.attempts > 0 {
+            desk.ledger.retried += flight.seqs.len() as u64;
+        }
+        flight.attempts = flight.attempts.saturating_add(1);
+        flight.phase = Phase::Out;
+        flight.extra = Duration::ZERO;
+        flight.is_counted = false;
+        let parts = Parts {
+            id: flight.id,
+            seqs: flight.seqs.clone(),
+            items: mem::take(&mut flight.items),
+            marks: Vec::new(),
+            attempt: flight.attempts,
+            reason: flight.reason,
+            lost_before: flight.lost_before,
+        };
+        drop(locked);
+        Some(Batch::new(Arc::clone(self), key, parts))
+    }
+
+    /// More time for an attempt.
+    pub(crate) fn extend(&self, key: FlightKey, more: Duration) {
+        let mut locked = self.gate.lock();
+        if let Some(flight) = locked.desk().rest.flights.get_mut(key) {
+            flight.extra = flight.extra.saturating_add(more);
+        }
+        locked.ring_bell();
+        self.apply(locked.finish());
+    }
+
+    /// The extra time of an attempt, and drain's deadline.
+    pub(crate) fn limits(&self, key: FlightKey) -> (Duration, Option<Tick>) {
+        let mut locked = self.gate.lock();
+        let hangar = &mut locked.desk().rest;
+        let extra = hangar.flights.get_mut(key).map_or(Duration::ZERO, |flight| flight.extra);
+        (extra, hangar.ending.deadline())
+    }
+
+    // Settling.
+
+    /// A guard was dropped: its batch comes home.
+    pub(crate) fn land(&self, key: FlightKey, items: Vec<T>, marks: Vec<Mark>) {
+        let mut locked = self.gate.lock();
+        let flights = &mut locked.desk().rest.flights;
+        let phase = flights.get_mut(key).map(|flight| flight.phase);
+        match phase {
+            Some(Phase::Out) => {
+                if let Some(flight) = flights.get_mut(key) {
+                    (flight.phase, flight.items, flight.marks) = (Phase::Home, items, marks);
+                }
+                locked.ring_bell();
+                self.apply(locked.finish());
+            }
+            Some(Phase::AbandonedOut) => {
+                flights.remove(key);
+                drop(locked);
+                // They were counted when drain's deadline passed.
+                self.lose_all(items, LossReason::Abandoned, None);
+            }
+            Some(Phase::DeliveredOut | Phase::Home) | None => {
+                flights.remove(key);
+                drop(locked);
+                self.drop_items(items);
+            }
+        }
+    }
+
+    /// Settles what an attempt has settled. `error` is what items that were moved out have failed with.
+    pub(crate) fn judge(
+        &self,
+        key: FlightKey,
+        end: End,
+        error: Option<&Arc<dyn Error + Send + Sync>>,
+        spare: &mut Vec<T>,
+    ) -> Left {
+        let mut locked = self.gate.lock();
+        let desk = locked.desk();
+        let Some(flight) = desk.rest.flights.get_mut(key) else { return Left::Nothing };
+        if !mem::replace(&mut flight.is_counted, true) {
+            *end.counter(&mut desk.ledger.flushes) += 1;
+        }
+        let is_home = flight.phase == Phase::Home;
+        if !is_home && end != End::Ok {
+            return Left::NotHome;
+        }
+        let sorted = flight.sort(if end == End::Ok { Unmarked::Delivered } else { Unmarked::Left });
+        let Sorted { delivered, delivered_items, failed, left, left_items } = sorted;
+        let remains = left.len() > 0;
+        if remains {
+            let changed = delivered.len() > 0 || !failed.is_empty();
+            flight.id = if changed { flight.id.part_of(left.get(0)) } else { flight.id };
+            (flight.seqs, flight.items) = (left, left_items);
+        } else if is_home {
+            desk.rest.flights.remove(key);
+        } else {
+            flight.phase = Phase::DeliveredOut;
+        }
+        settle_runs(&mut locked, &delivered, Outcome::Delivered);
+        for one in &failed {
+            locked.settle(one.seq..one.seq + 1, Outcome::Lost(LossReason::Failed));
+        }
+        self.apply(locked.finish());
+        self.recycle(delivered_items, spare);
+        for one in failed {
+            let error = one.error.or_else(|| error.cloned());
+            self.lose(one.item, LossReason::Failed, error);
+        }
+        if remains { Left::Some } else { Left::Nothing }
+    }
+
+    /// Settles what an attempt that was cut off has settled, unless that has been done.
+    fn judge_once(&self, key: FlightKey) {
+        let mut locked = self.gate.lock();
+        let flight = locked.desk().rest.flights.get_mut(key);
+        let is_judged = flight.is_none_or(|flight| flight.attempts == 0 || flight.is_counted);
+        drop(locked);
+        if !is_judged {
+            self.judge(key, End::Cancelled, None, &mut Vec::new());
+        }
+    }
+
+    /// The final verdict: what is left of a batch has failed.
+    pub(crate) fn fail(&self, key: FlightKey, error: &Arc<dyn Error + Send + Sync>) {
+        let mut locked = self.gate.lock();
+        let Some(flight) = locked.desk().rest.flights.remove(key) else { return };
+        settle_runs(&mut locked, &flight.seqs, Outcome::Lost(LossReason::Failed));
+        self.apply(locked.finish());
+        self.lose_all(flight.items, LossReason::Failed, Some(error));
+    }
+
+    /// Halves a batch that is at home; `None` if it is a single item.
+    pub(crate) fn split(&self, key: FlightKey) -> Option<[FlightKey; 2]> {
+        let mut locked = self.gate.lock();
+        let flights = &mut locked.desk().rest.flights;
+        flights.get_mut(key).filter(|flight| flight.seqs.len() > 1)?;
+        let (first, second) = flights.remove(key)?.split();
+        Some([flights.insert(first), flights.insert(second)])
+    }
+
+    /// Removes everything that is buffered, oldest first.
+    pub(crate) fn purge(&self) -> Vec<T> {
+        let mut purged = Vec::new();
+        let mut backoff = Backoff::new();
+        let mut end = None;
+        loop {
+            let mut locked = self.gate.lock();
+            let first = locked.taken();
+            let end = *end.get_or_insert(first + locked.figures().buffered);
+            let count = locked.take((end.saturating_sub(first)) as usize, &mut purged) as u64;
+            locked.settle(first..first + count, Outcome::Lost(LossReason::Purged));
+            let is_done = locked.taken() >= end;
+            self.apply(locked.finish());
+            if is_done || backoff.is_exhausted() {
+                return purged;
+            }
+            backoff.spin();
+        }
+    }
+
+    /// Drops delivered items, and keeps their memory for the next batch.
+    fn recycle(&self, mut items: Vec<T>, spare: &mut Vec<T>) {
+        self.drop_in_place(&mut items);
+        if items.capacity() > spare.capacity() {
+            *spare = items;
+        }
+    }
+
+    // Steering.
+
+    pub(crate) fn pause(&self, paused: bool) {
+        let mut locked = self.gate.lock();
+        locked.desk().rest.is_paused = paused;
+        locked.rouse();
+        self.apply(locked.finish());
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.gate.lock().desk().rest.is_paused
+    }
+
+    /// A barrier behind everything accepted so far.
+    pub(crate) fn open_barrier(&self) -> u64 {
+        let mut locked = self.gate.lock();
+        let figures = locked.figures();
+        let outstanding = figures.buffered + figures.in_flight;
+        let id = locked.desk().ledger.open_barrier(figures.accepted, outstanding);
+        locked.rouse();
+        self.apply(locked.finish());
+        id
+    }
+
+    pub(crate) fn poll_barrier(&self, id: u64, waker: Waker) -> Option<Tally> {
+        let mut locked = self.gate.lock();
+        let polled = locked.desk().ledger.poll_barrier(id, waker);
+        drop(locked);
+        polled.ok()
+    }
+
+    pub(crate) fn close_barrier(&self, id: u64) {
+        let mut locked = self.gate.lock();
+        let waker = locked.desk().ledger.close_barrier(id);
+        drop(locked);
+        drop(waker);
+    }
+
+    // Observing.
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut locked = self.gate.lock();
+        let figures = locked.figures();
+        let (waiting, waiting_producers) = locked.waiting();
+        let (state, transitions) = locked.state();
+        // Outputs before inputs does not matter here: all but the refusals stand still under the lock.
+        let refused = self.gate.refusals().get();
+        let desk = locked.desk();
+        let ledger = &mut desk.ledger;
+        ledger.peak_depth = ledger.peak_depth.max(figures.depth());
+        let lost = ledger.total.lost;
+        let at_home = desk.rest.flights.iter().filter(|flight| flight.phase == Phase::Home && flight.attempts > 0);
+        Snapshot {
+            offered: figures.accepted + refused.total() + ledger.cancelled + waiting,
+            accepted: figures.accepted,
+            refused,
+            cancelled: ledger.cancelled,
+            waiting,
+            delivered: ledger.total.delivered,
+            failed: lost.failed,
+            evicted: lost.evicted,
+            expired: lost.expired,
+            purged: lost.purged,
+            abandoned: lost.abandoned,
+            buffered: figures.buffered,
+            in_flight: figures.in_flight,
+            reserved: figures.reserved,
+            depth: figures.depth(),
+            capacity: self.gate.capacity() as u64,
+            peak_depth: ledger.peak_depth,
+            waiting_producers,
+            retried: ledger.retried,
+            retry_waiting: at_home.map(|flight| flight.seqs.len() as u64).sum(),
+            flushes: ledger.flushes,
+            panics: self.panics.load(Ordering::Relaxed),
+            state,
+            transitions,
+        }
+    }
+
+    /// The age of the oldest item that is not settled, at most this.
+    pub(crate) fn oldest_age(&self) -> Option<Duration> {
+        let now = self.now();
+        let mut locked = self.gate.lock();
+        let figures = locked.figures();
+        let buffered = if figures.buffered > 0 { locked.oldest() } else { None };
+        let settled = |phase| matches!(phase, Phase::DeliveredOut | Phase::AbandonedOut);
+        let flights = locked.desk().rest.flights.iter().filter(|flight| !settled(flight.phase));
+        let oldest = flights.filter_map(|flight| flight.oldest).chain(buffered).min();
+        oldest.map(|oldest| now.since(oldest))
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.gate.state()
+    }
+
+    pub(crate) fn pressure(&self) -> f64 {
+        self.gate.pressure()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.gate.len() as usize
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.gate.depth() as usize
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.gate.capacity()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.gate.is_closed()
+    }
+
+    pub(crate) fn states(&self) -> &watch::Sender<State> {
+        &self.states
+    }
+
+    pub(crate) fn bell(&self) -> &Notify {
+        &self.bell
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        self.gate.clock()
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.gate.clock().now()
+    }
+
+    pub(crate) fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    /// Runs user code; its panic is counted and goes no further.
+    fn guard<R>(&self, code: impl FnOnce() -> R) -> Option<R> {
+        let result = catch_unwind(AssertUnwindSafe(code));
+        if result.is_err() {
+            self.panics.fetch_add(1, Ordering::Relaxed);
+        }
+        result.ok()
+    }
+}
+
+impl<T> std::fmt::Debug for Core<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core")
+            .field("capacity", &self.capacity())
+            .field("depth", &self.depth())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl End {
+    fn counter(self, flushes: &mut Flushes) -> &mut u64 {
+        match self {
+            Self::Ok => &mut flushes.ok,
+            Self::Retry => &mut flushes.retry,
+            Self::Throttled => &mut flushes.throttled,
+            Self::TooLarge => &mut flushes.too_large,
+            Self::Permanent => &mut flushes.permanent,
+            Self::Panicked => &mut flushes.panicked,
+            Self::TimedOut => &mut flushes.timed_out,
+            Self::Cancelled => &mut flushes.cancelled,
+        }
+    }
+}
+
+fn settle_runs<T>(locked: &mut Locked<'_, T, Hangar<T>>, seqs: &Seqs, outcome: Outcome) {
+    if let Seqs::Run(run) = seqs {
+        return locked.settle(run.clone(), outcome);
+    }
+    for run in seqs.runs() {
+        locked.settle(run, outcome);
+    }
+}

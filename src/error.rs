@@ -1,0 +1,444 @@
+//! Every error of the crate, and the closed sets of reasons.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A boxed error of the user's.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Why an item was given back to its producer. The same set in errors, snapshots and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefuseReason {
+    /// There was no room, and the strategy does not wait.
+    Full,
+    /// There was no room for as long as the producer was willing to wait.
+    TimedOut,
+    /// The intake is shut.
+    Closed,
+    /// Left out by sampling.
+    Sampled,
+    /// Larger than the buffer can ever hold.
+    TooLarge,
+    /// The sink pushed into its own full controller and would have waited for itself.
+    WouldDeadlock,
+    /// A push with a time limit had to wait where tokio has no timer.
+    NoTimer,
+}
+
+impl RefuseReason {
+    pub(crate) const COUNT: usize = 7;
+
+    /// The name in snake case, as in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::TimedOut => "timed_out",
+            Self::Closed => "closed",
+            Self::Sampled => "sampled",
+            Self::TooLarge => "too_large",
+            Self::WouldDeadlock => "would_deadlock",
+            Self::NoTimer => "no_timer",
+        }
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Full => "the buffer is full",
+            Self::TimedOut => "no room came in time",
+            Self::Closed => "the intake is shut",
+            Self::Sampled => "left out by sampling",
+            Self::TooLarge => "the item is larger than the buffer",
+            Self::WouldDeadlock => "the sink would wait for room that only it can make",
+            Self::NoTimer => "waiting with a time limit needs a tokio runtime with time enabled",
+        }
+    }
+}
+
+impl fmt::Display for RefuseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Why an accepted item was not delivered. The same set in hooks, snapshots and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The final verdict of the sink or of the retry policy.
+    Failed,
+    /// Displaced by a newer item.
+    Evicted,
+    /// Too old.
+    Expired,
+    /// Removed by `purge`.
+    Purged,
+    /// Left behind at drain's deadline, or when the flusher died.
+    Abandoned,
+}
+
+impl LossReason {
+    /// The name in lower case, as in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Evicted => "evicted",
+            Self::Expired => "expired",
+            Self::Purged => "purged",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A refused push, with the item.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PushError<T> {
+    /// There is no room, and the strategy does not wait.
+    Full(T),
+    /// There was no room for as long as the producer was willing to wait.
+    TimedOut(T),
+    /// The intake is shut.
+    Closed(T),
+    /// Left out by sampling.
+    Sampled(T),
+    /// Larger than the buffer can ever hold.
+    TooLarge(T),
+    /// The sink pushed into its own full controller and would have waited for itself.
+    WouldDeadlock(T),
+    /// A push with a time limit had to wait where tokio has no timer.
+    NoTimer(T),
+}
+
+impl<T> PushError<T> {
+    pub(crate) fn new(reason: RefuseReason, item: T) -> Self {
+        match reason {
+            RefuseReason::Full => Self::Full(item),
+            RefuseReason::TimedOut => Self::TimedOut(item),
+            RefuseReason::Closed => Self::Closed(item),
+            RefuseReason::Sampled => Self::Sampled(item),
+            RefuseReason::TooLarge => Self::TooLarge(item),
+            RefuseReason::WouldDeadlock => Self::WouldDeadlock(item),
+            RefuseReason::NoTimer => Self::NoTimer(item),
+        }
+    }
+
+    /// The item, back with its owner.
+    pub fn into_inner(self) -> T {
+        match self {
+            Self::Full(item)
+            | Self::TimedOut(item)
+            | Self::Closed(item)
+            | Self::Sampled(item)
+            | Self::TooLarge(item)
+            | Self::WouldDeadlock(item)
+            | Self::NoTimer(item) => item,
+        }
+    }
+
+    /// Why, without the item.
+    #[must_use]
+    pub const fn reason(&self) -> RefuseReason {
+        match self {
+            Self::Full(_) => RefuseReason::Full,
+            Self::TimedOut(_) => RefuseReason::TimedOut,
+            Self::Closed(_) => RefuseReason::Closed,
+            Self::Sampled(_) => RefuseReason::Sampled,
+            Self::TooLarge(_) => RefuseReason::TooLarge,
+            Self::WouldDeadlock(_) => RefuseReason::WouldDeadlock,
+            Self::NoTimer(_) => RefuseReason::NoTimer,
+        }
+    }
+}
+
+impl<T> fmt::Debug for PushError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PushError({:?})", self.reason())
+    }
+}
+
+impl<T> fmt::Display for PushError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason().message())
+    }
+}
+
+impl<T> Error for PushError<T> {}
+
+/// A `push_all` that stopped early, with every item that was not accepted.
+pub struct PushAllError<I: Iterator> {
+    pub(crate) reason: RefuseReason,
+    pub(crate) accepted: usize,
+    pub(crate) pulled: Vec<I::Item>,
+    pub(crate) iter: I,
+}
+
+impl<I: Iterator> PushAllError<I> {
+    /// Why the first item of the rest was refused.
+    #[must_use]
+    pub fn reason(&self) -> RefuseReason {
+        self.reason
+    }
+
+    /// How many items were accepted before.
+    #[must_use]
+    pub fn accepted(&self) -> usize {
+        self.accepted
+    }
+
+    /// The items that were not accepted, in order: first those that had been pulled, then the rest of the iterator.
+    pub fn into_rest(self) -> impl Iterator<Item = I::Item> {
+        self.pulled.into_iter().chain(self.iter)
+    }
+}
+
+impl<I: Iterator> fmt::Debug for PushAllError<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PushAllError")
+            .field("reason", &self.reason)
+            .field("accepted", &self.accepted)
+            .field("pulled", &self.pulled.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<I: Iterator> fmt::Display for PushAllError<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} after {} accepted items", self.reason.message(), self.accepted)
+    }
+}
+
+impl<I: Iterator> Error for PushAllError<I> {}
+
+/// A refused reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// There is no room.
+    Full,
+    /// The intake is shut.
+    Closed,
+    /// More places than the buffer has.
+    TooMany {
+        /// The places asked for.
+        asked: usize,
+        /// The places there are.
+        capacity: usize,
+    },
+    /// The sink would wait for room that only it can make.
+    WouldDeadlock,
+}
+
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str(RefuseReason::Full.message()),
+            Self::Closed => f.write_str(RefuseReason::Closed.message()),
+            Self::TooMany { asked, capacity } => write!(f, "{asked} places asked of a buffer of {capacity}"),
+            Self::WouldDeadlock => f.write_str(RefuseReason::WouldDeadlock.message()),
+        }
+    }
+}
+
+impl Error for ReserveError {}
+
+/// A setting that cannot work, found when the controller is built.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Capacity 0.
+    CapacityZero,
+    /// A capacity above [`MAX_CAPACITY`](crate::MAX_CAPACITY).
+    CapacityTooLarge {
+        /// The largest capacity.
+        max: usize,
+    },
+    /// The memory for the buffer cannot be had.
+    OutOfMemory,
+    /// Marks other than `0 < low < high <= 1`.
+    Watermarks {
+        /// The low mark, as given.
+        low: f64,
+        /// The high mark, as given.
+        high: f64,
+    },
+    /// A batch of 0 items.
+    BatchZero,
+    /// A batch larger than the buffer.
+    BatchAboveCapacity {
+        /// The batch, as given.
+        batch: usize,
+        /// The capacity, as given.
+        capacity: usize,
+    },
+    /// A flush timeout of 0, which no sink could keep.
+    FlushTimeoutZero,
+    /// A retry factor that is not a finite number of at least 1.
+    RetryFactor(f64),
+    /// At most 0 attempts, so that nothing would ever be sent.
+    RetryAttemptsZero,
+    /// Spawning outside a tokio runtime.
+    NoRuntime,
+    /// Spawning on a tokio runtime without time enabled.
+    NoTimer,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CapacityZero => f.write_str("the capacity is 0"),
+            Self::CapacityTooLarge { max } => write!(f, "the capacity is above {max}"),
+            Self::OutOfMemory => f.write_str("the memory for the buffer cannot be had"),
+            Self::Watermarks { low, high } => {
+                write!(f, "watermarks must be 0 < low < high <= 1, not {low} and {high}")
+            }
+            Self::BatchZero => f.write_str("the largest batch is 0"),
+            Self::BatchAboveCapacity { batch, capacity } => {
+                write!(f, "the largest batch, {batch}, is above the capacity, {capacity}")
+            }
+            Self::FlushTimeoutZero => f.write_str("the flush timeout is 0"),
+            Self::RetryFactor(factor) => {
+                write!(f, "the retry factor must be a finite number of at least 1, not {factor}")
+            }
+            Self::RetryAttemptsZero => f.write_str("the most attempts are 0"),
+            Self::NoRuntime => f.write_str("there is no tokio runtime here"),
+            Self::NoTimer => f.write_str("the tokio runtime has no time enabled"),
+        }
+    }
+}
+
+impl Error for BuildError {}
+
+/// Why a flusher that was driven by hand could not run. The items stay where they are until it is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DriveError {
+    /// Polled outside a tokio runtime.
+    NoRuntime,
+    /// The tokio runtime has no time enabled, or is going down.
+    NoTimer,
+}
+
+impl fmt::Display for DriveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoRuntime => "the flusher must be polled inside a tokio runtime",
+            Self::NoTimer => "the flusher needs a tokio runtime with time enabled",
+        })
+    }
+}
+
+impl Error for DriveError {}
+
+/// What a sink says of a flush that did not succeed.
+///
+/// `?` turns any error into [`retry`](Self::retry). For that reason this type does not implement [`Error`] itself.
+pub struct FlushError {
+    pub(crate) verdict: Verdict,
+    pub(crate) source: Arc<dyn Error + Send + Sync>,
+}
+
+/// What is to be done with the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Retry,
+    Throttled(Duration),
+    TooLarge,
+    Permanent,
+}
+
+impl FlushError {
+    /// It may work later: the batch is sent again by the retry policy.
+    pub fn retry(error: impl Into<BoxError>) -> Self {
+        Self::new(Verdict::Retry, error)
+    }
+
+    /// The sink asks for a pause: the batch is sent again no sooner than after `after`.
+    pub fn throttled(error: impl Into<BoxError>, after: Duration) -> Self {
+        Self::new(Verdict::Throttled(after), error)
+    }
+
+    /// The batch is too large for the sink: it is split in two. A single item that is too large has failed.
+    pub fn too_large(error: impl Into<BoxError>) -> Self {
+        Self::new(Verdict::TooLarge, error)
+    }
+
+    /// It will never work: the items have failed.
+    pub fn permanent(error: impl Into<BoxError>) -> Self {
+        Self::new(Verdict::Permanent, error)
+    }
+
+    /// The error that the sink gave.
+    #[must_use]
+    pub fn source(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.source
+    }
+
+    fn new(verdict: Verdict, error: impl Into<BoxError>) -> Self {
+        Self { verdict, source: Arc::from(error.into()) }
+    }
+}
+
+impl<E: Into<BoxError>> From<E> for FlushError {
+    fn from(error: E) -> Self {
+        Self::retry(error)
+    }
+}
+
+impl fmt::Debug for FlushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlushError").field("verdict", &self.verdict).field("source", &self.source).finish()
+    }
+}
+
+impl fmt::Display for FlushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.source)
+    }
+}
+
+/// The error of a flush that ended by a panic of the sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SinkPanicked;
+
+impl fmt::Display for SinkPanicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the sink panicked")
+    }
+}
+
+impl Error for SinkPanicked {}
+
+/// The error of a flush that was cut off by the flush timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushTimedOut;
+
+impl fmt::Display for FlushTimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the flush timed out")
+    }
+}
+
+impl Error for FlushTimedOut {}
+
+/// The error of an item that the sink asked to be sent again, once the retry policy gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetriesExhausted;
+
+impl fmt::Display for RetriesExhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the retries are used up")
+    }
+}
+
+impl Error for RetriesExhausted {}

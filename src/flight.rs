@@ -1,0 +1,351 @@
+//! The batches that were taken and are not settled: at home between attempts, or out with a guard.
+
+use std::error::Error;
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::batch::BatchId;
+use crate::ledger::Losses;
+use crate::pace::FlushReason;
+use crate::time::Tick;
+
+/// The positions of a batch's items, in order.
+#[derive(Clone, Debug)]
+pub(crate) enum Seqs {
+    Run(Range<u64>),
+    /// What is left of a batch after single items were settled.
+    List(Vec<u64>),
+}
+
+impl Seqs {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Run(run) => (run.end - run.start) as usize,
+            Self::List(list) => list.len(),
+        }
+    }
+
+    /// `i` in `0 ..= len - 1`.
+    pub(crate) fn get(&self, i: usize) -> u64 {
+        match self {
+            Self::Run(run) => run.start + i as u64,
+            Self::List(list) => list[i],
+        }
+    }
+
+    /// Runs of successive positions, in order.
+    pub(crate) fn runs(&self) -> Vec<Range<u64>> {
+        match self {
+            Self::Run(run) => vec![run.clone()],
+            Self::List(list) => list
+                .chunk_by(|a, b| a + 1 == *b)
+                .filter_map(|run| Some(*run.first()?..*run.last()? + 1))
+                .collect(),
+        }
+    }
+
+    fn split_at(&self, mid: usize) -> (Self, Self) {
+        match self {
+            Self::Run(run) => {
+                let mid = run.start + mid as u64;
+                (Self::Run(run.start..mid), Self::Run(mid..run.end))
+            }
+            Self::List(list) => (Self::List(list[..mid].to_vec()), Self::List(list[mid..].to_vec())),
+        }
+    }
+}
+
+/// What the sink said of one item.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Mark {
+    /// Nothing: the answer to the whole batch counts.
+    #[default]
+    None,
+    Delivered,
+    Failed(Arc<dyn Error + Send + Sync>),
+    Retry,
+}
+
+/// Where a batch is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Its items are here.
+    Home,
+    /// A guard has its items.
+    Out,
+    /// Settled as delivered, while a guard still has the items.
+    DeliveredOut,
+    /// Settled as abandoned, while a guard still has the items.
+    AbandonedOut,
+}
+
+/// One batch.
+#[derive(Debug)]
+pub(crate) struct Flight<T> {
+    pub(crate) id: BatchId,
+    pub(crate) seqs: Seqs,
+    pub(crate) phase: Phase,
+    /// The items while it is at home; all of them, or none if the sink moved them out.
+    pub(crate) items: Vec<T>,
+    /// What the sink said of single items: empty, or one for each.
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) attempts: u32,
+    pub(crate) reason: FlushReason,
+    pub(crate) lost_before: Losses,
+    pub(crate) oldest: Option<Tick>,
+    /// More time before the flush timeout, as the sink asked.
+    pub(crate) extra: Duration,
+    /// The end of its last attempt was counted.
+    pub(crate) is_counted: bool,
+}
+
+/// Names a batch; one that was settled since names nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlightKey {
+    index: usize,
+    generation: u64,
+}
+
+/// How an attempt ended, for the items of which the sink said nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unmarked {
+    Delivered,
+    Left,
+}
+
+/// The fates of a batch's items after an attempt; the positions of each in order.
+#[derive(Debug)]
+pub(crate) struct Sorted<T> {
+    pub(crate) delivered: Seqs,
+    pub(crate) delivered_items: Vec<T>,
+    pub(crate) failed: Vec<Failed<T>>,
+    /// What is to be sent again.
+    pub(crate) left: Seqs,
+    pub(crate) left_items: Vec<T>,
+}
+
+/// An item that has failed by itself.
+#[derive(Debug)]
+pub(crate) struct Failed<T> {
+    pub(crate) seq: u64,
+    /// `None` if the sink moved it out.
+    pub(crate) item: Option<T>,
+    /// `None`: the error of the attempt.
+    pub(crate) error: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl<T> Flight<T> {
+    /// Sorts the items by what the sink said of each, and otherwise by `unmarked`. Moved-out items cannot be sent again.
+    pub(crate) fn sort(&mut self, unmarked: Unmarked) -> Sorted<T> {
+        let items = mem::take(&mut self.items);
+        let marks = mem::take(&mut self.marks);
+        let is_moved_out = items.len() < self.seqs.len();
+        let none = || Seqs::List(Vec::new());
+        if marks.is_empty() && !(is_moved_out && unmarked == Unmarked::Left) {
+            let seqs = mem::replace(&mut self.seqs, none());
+            return match unmarked {
+                Unmarked::Delivered => {
+                    Sorted { delivered: seqs, delivered_items: items, failed: Vec::new(), left: none(), left_items: Vec::new() }
+                }
+                Unmarked::Left => {
+                    Sorted { delivered: none(), delivered_items: Vec::new(), failed: Vec::new(), left: seqs, left_items: items }
+                }
+            };
+        }
+        let (mut delivered, mut left) = (Vec::new(), Vec::new());
+        let (mut delivered_items, mut left_items) = (Vec::new(), Vec::new());
+        let mut failed = Vec::new();
+        let mut items = items.into_iter();
+        let mut marks = marks.into_iter();
+        for i in 0..self.seqs.len() {
+            let seq = self.seqs.get(i);
+            let item = items.next();
+            match (marks.next().unwrap_or_default(), item) {
+                (Mark::Failed(error), item) => failed.push(Failed { seq, item, error: Some(error) }),
+                (Mark::Retry, Some(item)) => {
+                    left.push(seq);
+                    left_items.push(item);
+                }
+                (Mark::None, Some(item)) if unmarked == Unmarked::Left => {
+                    left.push(seq);
+                    left_items.push(item);
+                }
+                (Mark::Retry, None) => failed.push(Failed { seq, item: None, error: None }),
+                (Mark::None, None) if unmarked == Unmarked::Left => failed.push(Failed { seq, item: None, error: None }),
+                (Mark::Delivered | Mark::None, item) => {
+                    delivered.push(seq);
+                    delivered_items.extend(item);
+                }
+            }
+        }
+        let (delivered, left) = (Seqs::List(delivered), Seqs::List(left));
+        Sorted { delivered, delivered_items, failed, left, left_items }
+    }
+
+    /// The two halves of a batch that the sink called too large; at least 2 items, at home.
+    pub(crate) fn split(self) -> (Self, Self) {
+        let mid = self.seqs.len() / 2;
+        let (first_seqs, second_seqs) = self.seqs.split_at(mid);
+        let mut first_items = self.items;
+        let second_items = first_items.split_off(mid);
+        let half = |seqs: Seqs, items, lost_before| Self {
+            id: self.id.part_of(seqs.get(0)),
+            seqs,
+            phase: Phase::Home,
+            items,
+            marks: Vec::new(),
+            attempts: 0,
+            reason: self.reason,
+            lost_before,
+            oldest: self.oldest,
+            extra: Duration::ZERO,
+            is_counted: false,
+        };
+        (half(first_seqs, first_items, self.lost_before), half(second_seqs, second_items, Losses::default()))
+    }
+}
+
+/// The batches, in a slab.
+#[derive(Debug)]
+pub(crate) struct Flights<T> {
+    slots: Vec<(u64, Option<Flight<T>>)>,
+    free: Vec<usize>,
+}
+
+impl<T> Flights<T> {
+    pub(crate) const fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+
+    pub(crate) fn insert(&mut self, flight: Flight<T>) -> FlightKey {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() - 1
+        });
+        let slot = &mut self.slots[index];
+        slot.1 = Some(flight);
+        FlightKey { index, generation: slot.0 }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: FlightKey) -> Option<&mut Flight<T>> {
+        let (generation, flight) = self.slots.get_mut(key.index)?;
+        flight.as_mut().filter(|_| *generation == key.generation)
+    }
+
+    pub(crate) fn remove(&mut self, key: FlightKey) -> Option<Flight<T>> {
+        self.get_mut(key)?;
+        let slot = &mut self.slots[key.index];
+        slot.0 += 1;
+        self.free.push(key.index);
+        slot.1.take()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Flight<T>> {
+        self.slots.iter().filter_map(|(_, flight)| flight.as_ref())
+    }
+
+    /// The keys of all batches, by position.
+    pub(crate) fn keys(&self) -> Vec<FlightKey> {
+        let mut keys: Vec<_> = self
+            .slots
+            .iter()
+            .enumerate()
+            .filter_map(|(index, (generation, flight))| {
+                Some((flight.as_ref()?.id.first(), FlightKey { index, generation: *generation }))
+            })
+            .collect();
+        keys.sort_unstable_by_key(|(first, _)| *first);
+        keys.into_iter().map(|(_, key)| key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flight(items: Vec<u32>, marks: Vec<Mark>) -> Flight<u32> {
+        Flight {
+            id: BatchId::new(1, 10),
+            seqs: Seqs::Run(10..14),
+            phase: Phase::Home,
+            items,
+            marks,
+            attempts: 1,
+            reason: FlushReason::Full,
+            lost_before: Losses::default(),
+            oldest: None,
+            extra: Duration::ZERO,
+            is_counted: false,
+        }
+    }
+
+    fn seqs<T>(sorted: &Sorted<T>) -> (Vec<u64>, Vec<u64>, Vec<u64>) {
+        let all = |seqs: &Seqs| (0..seqs.len()).map(|i| seqs.get(i)).collect();
+        (all(&sorted.delivered), sorted.failed.iter().map(|f| f.seq).collect(), all(&sorted.left))
+    }
+
+    #[test]
+    fn every_item_has_one_fate_whatever_was_said() {
+        let marks = [Mark::None, Mark::Delivered, Mark::Retry, Mark::Failed("no".into_error())];
+        for unmarked in [Unmarked::Delivered, Unmarked::Left] {
+            for moved_out in [false, true] {
+                for i in 0..4_usize.pow(4) {
+                    let marks = (0..4).map(|k| marks[i / 4_usize.pow(k) % 4].clone()).collect();
+                    let items = if moved_out { Vec::new() } else { vec![0, 1, 2, 3] };
+                    let sorted = flight(items, marks).sort(unmarked);
+                    let (delivered, failed, left) = seqs(&sorted);
+                    let mut all = [delivered, failed, left].concat();
+                    all.sort_unstable();
+                    assert_eq!(all, [10, 11, 12, 13]);
+                    assert_eq!(sorted.left.len(), sorted.left_items.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn moved_out_and_not_acknowledged_has_failed() {
+        let sorted = flight(Vec::new(), Vec::new()).sort(Unmarked::Left);
+        assert_eq!(seqs(&sorted), (vec![], vec![10, 11, 12, 13], vec![]));
+        let marks = vec![Mark::Delivered, Mark::None, Mark::None, Mark::Delivered];
+        let sorted = flight(Vec::new(), marks).sort(Unmarked::Left);
+        assert_eq!(seqs(&sorted), (vec![10, 13], vec![11, 12], vec![]));
+    }
+
+    #[test]
+    fn runs_join_neighbours() {
+        let list = Seqs::List(vec![1, 2, 3, 7, 9, 10]);
+        assert_eq!(list.runs(), [1..4, 7..8, 9..11]);
+        assert!(Seqs::List(Vec::new()).runs().is_empty());
+    }
+
+    #[test]
+    fn halves_have_ids_of_their_own() {
+        let (first, second) = flight(vec![0, 1, 2, 3], Vec::new()).split();
+        assert_eq!((first.items, second.items), (vec![0, 1], vec![2, 3]));
+        assert_eq!((first.id.first(), second.id.first()), (10, 12));
+        assert_ne!(first.id, BatchId::new(1, 10));
+    }
+
+    #[test]
+    fn a_settled_key_names_nothing() {
+        let mut flights = Flights::new();
+        let old = flights.insert(flight(Vec::new(), Vec::new()));
+        assert!(flights.remove(old).is_some());
+        let new = flights.insert(flight(Vec::new(), Vec::new()));
+        assert!(flights.get_mut(old).is_none() && flights.get_mut(new).is_some());
+        assert!(flights.remove(old).is_none());
+    }
+
+    trait IntoError {
+        fn into_error(self) -> Arc<dyn Error + Send + Sync>;
+    }
+
+    impl IntoError for &str {
+        fn into_error(self) -> Arc<dyn Error + Send + Sync> {
+            Arc::from(crate::error::BoxError::from(self))
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The flush loop: the only task of a controller.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::coop;
+
+use crate::core::{Core, End, Inside, Left, Step};
+use crate::error::{DriveError, FlushError, FlushTimedOut, RetriesExhausted, SinkPanicked, Verdict};
+use crate::flight::FlightKey;
+use crate::pace::Pace;
+use crate::retry::{Due, Jitter, Retry, Tries};
+use crate::sink::BatchSink;
+use crate::time::{NoTimer, Tick, Timer, check_timer};
+
+/// The flush loop, to be driven inside a tokio runtime with time enabled.
+///
+/// It ends when the intake is shut and nothing is outstanding, or at drain's deadline. The sink is dropped before `drain`
+/// resolves.
+///
+/// # Cancel safety
+///
+/// Dropping it shuts the intake at once: producers that wait get their items back, and all that is not settled is abandoned
+/// and goes to the caller of `drain` if there is one, else to `on_loss`.
+///
+/// # Errors
+///
+/// [`DriveError`] if it is polled where it cannot run. It may be polled again elsewhere.
+#[must_use = "nothing is flushed unless the flusher is driven"]
+pub struct Flusher {
+    /// `None` once it has ended.
+    run: Option<Run>,
+    core: Arc<dyn Finish>,
+    is_checked: bool,
+}
+
+type Run = Pin<Box<dyn Future<Output = Result<(), NoTimer>> + Send>>;
+type SharedError = Arc<dyn Error + Send + Sync>;
+
+/// A core, whatever its items.
+trait Finish: Send + Sync {
+    fn finish(&self);
+}
+
+impl<T: Send> Finish for Core<T> {
+    fn finish(&self) {
+        Self::finish(self);
+    }
+}
+
+/// How the loop sends.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) retry: Retry,
+    /// `None` means never.
+    pub(crate) flush_timeout: Option<Duration>,
+}
+
+impl Flusher {
+    pub(crate) fn new<T, S>(core: Arc<Core<T>>, sink: S, pace: Box<dyn Pace>, settings: Settings) -> Self
+    where
+        T: Send + 'static,
+        S: BatchSink<T> + 'static,
+    {
+        let jitter = settings.retry.jitter(core.nonce());
+        let flush_loop =
+            Loop { core: Arc::clone(&core), pace, settings, jitter, queue: VecDeque::new(), spare: Vec::new() };
+        Self { run: Some(Box::pin(flush_loop.run(sink))), core, is_checked: false }
+    }
+
+    /// Drops the sink, then ends the controller.
+    fn end(&mut self) {
+        let run = self.run.take();
+        // The destructors of the sink and of its future are the user's.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(run)));
+        self.core.finish();
+    }
+}
+
+/// Whether a flusher could run in this context.
+pub(crate) fn check_runtime() -> Result<(), DriveError> {
+    Handle::try_current().map_err(|_| DriveError::NoRuntime)?;
+    check_timer().map_err(|NoTimer| DriveError::NoTimer)
+}
+
+impl Future for Flusher {
+    type Output = Result<(), DriveError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let Some(run) = &mut this.run else { return Poll::Ready(Ok(())) };
+        if !this.is_checked {
+            check_runtime()?;
+            this.is_checked = true;
+        }
+        let inside = Inside::enter(Arc::as_ptr(&this.core).cast());
+        let result = ready!(run.as_mut().poll(cx));
+        drop(inside);
+        this.end();
+        Poll::Ready(result.map_err(|NoTimer| DriveError::NoTimer))
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        if self.run.is_some() {
+            self.end();
+        }
+    }
+}
+
+impl fmt::Debug for Flusher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flusher").field("is_running", &self.run.is_some()).finish()
+    }
+}
+
+/// One loop over one sink: one flush in flight, so order holds through retries.
+struct Loop<T> {
+    core: Arc<Core<T>>,
+    pace: Box<dyn Pace>,
+    settings: Settings,
+    jitter: Jitter,
+    /// The batches to send before anything else is taken, in order.
+    queue: VecDeque<Attempt>,
+    /// The memory of a settled batch, for the next one.
+    spare: Vec<T>,
+}
+
+/// A batch that is to be sent.
+#[derive(Debug)]
+struct Attempt {
+    key: FlightKey,
+    due: Due,
+    tries: Tries,
+}
+
+/// How a call of the sink ended.
+enum Ended {
+    Ok,
+    Error(FlushError),
+    Panicked,
+    TimedOut,
+    Cancelled,
+}
+
+impl<T: Send> Loop<T> {
+    async fn run<S: BatchSink<T>>(mut self, mut sink: S) -> Result<(), NoTimer> {
+        let mut timer = pin!(Timer::new());
+        loop {
+            if self.core.end().is_some() {
+                return Ok(());
+            }
+            if let Some(next) = self.queue.front() {
+                match next.due {
+                    Due(Some(at)) if at <= self.core.now() => self.send_next(&mut sink, timer.as_mut()).await?,
+                    Due(at) => wait(&self.core, timer.as_mut(), at).await?,
+                }
+                continue;
+            }
+            match self.core.step(&mut *self.pace, &mut self.spare) {
+                Step::Launch(key) => {
+                    let due = Due(Some(self.core.now()));
+                    self.queue.push_back(Attempt { key, due, tries: Tries::default() });
+                }
+                Step::Sleep(until) => wait(&self.core, timer.as_mut(), until).await?,
+                Step::Yield => tokio::task::yield_now().await,
+                Step::Drained | Step::Expired => return Ok(()),
+            }
+        }
+    }
+
+    /// Sends the first batch of the queue once, and settles what can be settled.
+    async fn send_next<S: BatchSink<T>>(&mut self, sink: &mut S, timer: Pin<&mut Timer>) -> Result<(), NoTimer> {
+        let mut timer = timer;
+        let Some(mut attempt) = self.queue.pop_front() else { return Ok(()) };
+        attempt.tries.start(self.core.now());
+        let ended = call(&self.core, self.settings.flush_timeout, sink, attempt.key, timer.as_mut()).await?;
+        let (end, error) = ended.parts();
+        loop {
+            match self.core.judge(attempt.key, end, error.as_ref(), &mut self.spare) {
+                Left::Nothing => break,
+                Left::Some => {
+                    self.requeue(attempt, &ended, error);
+                    break;
+                }
+                Left::NotHome if self.core.end().is_some() => break,
+                Left::NotHome => wait(&self.core, timer.as_mut(), None).await?,
+            }
+        }
+        // A sink that is always ready must not keep the thread from everyone else.
+        coop::consume_budget().await;
+        Ok(())
+    }
+
+    /// Decides about what is left of a batch: again, in halves, or failed.
+    fn requeue(&mut self, mut attempt: Attempt, ended: &Ended, error: Option<SharedError>) {
+        let error = error.unwrap_or_else(|| Arc::new(RetriesExhausted));
+        let asked = match ended {
+            Ended::Cancelled => return,
+            Ended::Ok | Ended::Panicked | Ended::TimedOut => Duration::ZERO,
+            Ended::Error(error) => match error.verdict {
+                Verdict::Retry => Duration::ZERO,
+                Verdict::Throttled(after) => after,
+                Verdict::TooLarge => return self.halve(attempt.key, &error.source),
+                Verdict::Permanent => return self.core.fail(attempt.key, &error.source),
+            },
+        };
+        let now = self.core.now();
+        let Self { settings, jitter, .. } = self;
+        // A schedule may be the user's.
+        let next = catch_unwind(AssertUnwindSafe(|| settings.retry.next(&mut attempt.tries, now, asked, jitter)));
+        match next.ok().flatten() {
+            Some(due) => self.queue.push_front(Attempt { due, ..attempt }),
+            None => self.core.fail(attempt.key, &error),
+        }
+    }
+
+    fn halve(&mut self, key: FlightKey, error: &SharedError) {
+        let Some(halves) = self.core.split(key) else { return self.core.fail(key, error) };
+        let due = Due(Some(self.core.now()));
+        for key in halves.into_iter().rev() {
+            self.queue.push_front(Attempt { key, due, tries: Tries::default() });
+        }
+    }
+}
+
+/// Waits for the bell, the moment, or drain's deadline.
+async fn wait<T: Send>(core: &Core<T>, mut timer: Pin<&mut Timer>, until: Option<Tick>) -> Result<(), NoTimer> {
+    let mut bell = pin!(core.bell().notified());
+    let until = [until, core.deadline()].into_iter().flatten().min();
+    timer.as_mut().arm(core.clock(), until)?;
+    poll_fn(|cx| {
+        if bell.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        timer.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// One call of the sink, with its panics caught and its time limited.
+async fn call<T: Send, S: BatchSink<T>>(
+    core: &Arc<Core<T>>,
+    flush_timeout: Option<Duration>,
+    sink: &mut S,
+    key: FlightKey,
+    mut timer: Pin<&mut Timer>,
+) -> Result<Ended, NoTimer> {
+    let Some(batch) = core.launch(key) else { return Ok(Ended::Cancelled) };
+    let started = core.now();
+    let Ok(answer) = catch_unwind(AssertUnwindSafe(|| sink.flush(batch))) else { return Ok(Ended::Panicked) };
+    let mut answer = pin!(Some(answer));
+    let mut bell = pin!(core.bell().notified());
+    let ended = poll_fn(|cx| {
+        let Some(call) = answer.as_mut().as_pin_mut() else { return Poll::Ready(Ok(Ended::Cancelled)) };
+        match catch_unwind(AssertUnwindSafe(|| call.poll(cx))) {
+            Ok(Poll::Ready(Ok(()))) => return Poll::Ready(Ok(Ended::Ok)),
+            Ok(Poll::Ready(Err(error))) => return Poll::Ready(Ok(Ended::Error(error))),
+            Ok(Poll::Pending) => {}
+            Err(_) => return Poll::Ready(Ok(Ended::Panicked)),
+        }
+        while bell.as_mut().poll(cx).is_ready() {
+            bell.set(core.bell().notified());
+        }
+        let (extra, deadline) = core.limits(key);
+        let timeout = flush_timeout.and_then(|limit| started.after(limit.checked_add(extra)?));
+        let first = [timeout, deadline].into_iter().flatten().min();
+        timer.as_mut().arm(core.clock(), first)?;
+        ready!(timer.as_mut().poll(cx))?;
+        let is_over = deadline.is_some() && deadline == first;
+        Poll::Ready(Ok(if is_over { Ended::Cancelled } else { Ended::TimedOut }))
+    })
+    .await;
+    timer.arm(core.clock(), None)?;
+    // The destructor of the future is the user's.
+    if catch_unwind(AssertUnwindSafe(|| answer.set(None))).is_err() {
+        return Ok(Ended::Panicked);
+    }
+    ended
+}
+
+impl Ended {
+    /// How it counts, and what items have failed with.
+    fn parts(&self) -> (End, Option<SharedError>) {
+        match self {
+            Self::Ok => (End::Ok, None),
+            Self::Panicked => (End::Panicked, Some(Arc::new(SinkPanicked))),
+            Self::TimedOut => (End::TimedOut, Some(Arc::new(FlushTimedOut))),
+            Self::Cancelled => (End::Cancelled, None),
+            Self::Error(error) => {
+                let end = match error.verdict {
+                    Verdict::Retry => End::Retry,
+                    Verdict::Throttled(_) => End::Throttled,
+                    Verdict::TooLarge => End::TooLarge,
+                    Verdict::Permanent => End::Permanent,
+                };
+                (end, Some(Arc::clone(&error.source)))
+            }
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! The gate of the ring: who may come in, who waits, and who must be woken.
+//!
+//! All that is not the fast path happens in a [`Locked`] section under the head lock. A section ends by
+//! [`Locked::finish`], which hands free room to the oldest waiters, publishes the rest, follows the state, and arms the
+//! alarm anew; what must happen outside the lock comes back as [`Effects`]. No user code runs inside.
+
+#[cfg(all(test, backpressure_loom))]
+mod loom;
+mod stamps;
+mod waiters;
+
+use std::ops::Range;
+use std::task::Waker;
+
+use self::stamps::Stamps;
+pub(crate) use self::waiters::{Key, Parked, Wait};
+use self::waiters::{Waiters, Want};
+use crate::error::{LossReason, RefuseReason};
+use crate::ledger::{Ledger, Outcome, Refusals};
+use crate::ring::{HeadGuard, Look, Popped, Ring, Word};
+use crate::state::{Levels, Machine, State, StateCell, Transitions};
+use crate::sync::{Fault, fault};
+use crate::time::{Clock, Tick};
+
+/// The ring with its waiters and accounts; `R` is what the floors above keep under the head lock.
+#[derive(Debug)]
+pub(crate) struct Gate<T, R> {
+    ring: Ring<T, Desk<T, R>>,
+    state: StateCell,
+    levels: Levels,
+    refusals: Refusals,
+    clock: Clock,
+}
+
+/// What the head lock guards.
+#[derive(Debug)]
+pub(crate) struct Desk<T, R> {
+    waiters: Waiters<T>,
+    pub(crate) ledger: Ledger,
+    machine: Machine,
+    stamps: Stamps,
+    /// The buffer was seen empty: the next item is the first, and its time is to be noted.
+    empty: bool,
+    /// The flusher sleeps until the buffer reaches this place, or until something else happens.
+    sleeper: Option<Option<Word>>,
+    pub(crate) rest: R,
+}
+
+/// What is to be done after the lock is released.
+#[derive(Debug, Default)]
+#[must_use = "wakers must be woken and the bell rung"]
+pub(crate) struct Effects {
+    /// Producers that were served or shut out, and flushes that are complete.
+    pub(crate) wakers: Vec<Waker>,
+    /// The flusher has something to look at.
+    pub(crate) bell: bool,
+    /// The published state has changed.
+    pub(crate) state: bool,
+}
+
+/// The figures of one instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    /// The total of the ring's tail: all items ever accepted.
+    pub(crate) accepted: u64,
+    pub(crate) buffered: u64,
+    pub(crate) in_flight: u64,
+    pub(crate) reserved: u64,
+    pub(crate) is_closed: bool,
+    pub(crate) is_full: bool,
+}
+
+impl Figures {
+    pub(crate) fn depth(&self) -> u64 {
+        self.reserved + self.buffered + self.in_flight
+    }
+}
+
+/// How an eviction ended.
+#[derive(Debug)]
+pub(crate) enum Evicted<T> {
+    /// The item is in.
+    Stored,
+    /// The intake is shut.
+    Closed(T),
+    /// Nothing can be displaced: all is in flight or reserved.
+    Full(T),
+    /// The oldest is claimed and not written yet.
+    Unwritten(T),
+}
+
+/// Items displaced by one push: one, unless waiters had to be served first. Allocates from the second on.
+#[derive(Debug)]
+pub(crate) struct Victims<T> {
+    first: Option<T>,
+    more: Vec<T>,
+}
+
+impl<T> Victims<T> {
+    pub(crate) const fn new() -> Self {
+        Self { first: None, more: Vec::new() }
+    }
+
+    fn push(&mut self, victim: T) {
+        match &self.first {
+            None => self.first = Some(victim),
+            Some(_) => self.more.push(victim),
+        }
+    }
+}
+
+impl<T> IntoIterator for Victims<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.more)
+    }
+}
+
+impl<T, R> Gate<T, R> {
+    /// `None` if the memory cannot be had.
+    pub(crate) fn new(capacity: usize, levels: Levels, clock: Clock, rest: R) -> Option<Self> {
+        let desk = Desk {
+            waiters: Waiters::new(),
+            ledger: Ledger::default(),
+            machine: Machine::new(levels),
+            stamps: Stamps::default(),
+            empty: true,
+            sleeper: None,
+            rest,
+        };
+        let gate = Self {
+            ring: Ring::new(capacity, desk)?,
+            state: StateCell::default(),
+            levels,
+            refusals: Refusals::default(),
+            clock,
+        };
+        let quiet = gate.lock().finish();
+        debug_assert!(!quiet.bell, "nobody sleeps yet");
+        Some(gate)
+    }
+
+    /// Stores `item` if there is room; `Ok(true)` asks for [`alarm`](Self::alarm).
+    #[inline]
+    pub(crate) fn push(&self, item: T) -> Result<bool, T> {
+        self.ring.push(item)
+    }
+
+    /// Stores as many as fit, from the front; `true` asks for [`alarm`](Self::alarm).
+    pub(crate) fn push_many(&self, items: &mut Vec<T>) -> bool {
+        self.ring.push_many(items)
+    }
+
+    /// Reserves `n` places at once; `Some(true)` asks for [`alarm`](Self::alarm).
+    pub(crate) fn reserve(&self, n: u64) -> Option<bool> {
+        self.ring.reserve(n)
+    }
+
+    /// Turns a reserved place into an item: whether to raise the alarm, and whether the intake is shut.
+    pub(crate) fn send(&self, item: T) -> (bool, bool) {
+        let (alarm, word) = self.ring.send(item);
+        (alarm, word.is_closed())
+    }
+
+    /// A producer has reached the armed level: see who waits for it.
+    #[cold]
+    pub(crate) fn alarm(&self) -> Effects {
+        self.lock().finish()
+    }
+
+    #[inline]
+    pub(crate) fn look(&self) -> Look {
+        self.ring.look()
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_, T, R> {
+        Locked { gate: self, head: self.ring.lock(), effects: Effects::default() }
+    }
+
+    /// The published state.
+    pub(crate) fn state(&self) -> State {
+        self.state.get()
+    }
+
+    pub(crate) fn pressure(&self) -> f64 {
+        self.levels.pressure(self.depth())
+    }
+
+    pub(crate) fn depth(&self) -> u64 {
+        self.ring.depth()
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.ring.len()
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.ring.capacity()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.ring.is_closed()
+    }
+
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+}
+
+/// A section under the head lock.
+pub(crate) struct Locked<'a, T, R> {
+    gate: &'a Gate<T, R>,
+    head: HeadGuard<'a, T, Desk<T, R>>,
+    effects: Effects,
+}
+
+impl<T, R> Locked<'_, T, R> {
+    /// What lives under the lock.
+    pub(crate) fn desk(&mut self) -> &mut Desk<T, R> {
+        &mut self.head
+    }
+
+    /// The exact figures of this instant.
+    pub(crate) fn figures(&self) -> Figures {
+        let word = self.head.tail_exact();
+        let buffered = self.head.buffered(word);
+        Figures {
+            accepted: self.head.taken_total() + buffered,
+            buffered,
+            in_flight: self.head.in_flight(),
+            reserved: word.reserved(),
+            is_closed: word.is_closed(),
+            is_full: self.head.spare(word) == 0,
+        }
+    }
+
+    /// The position of the oldest buffered item: how many were taken since the start.
+    pub(crate) fn taken(&self) -> u64 {
+        self.head.taken_total()
+    }
+
+    /// The intake is shut and nothing is reserved, buffered or in flight.
+    pub(crate) fn is_drained(&self) -> bool {
+        if fault(Fault::DrainedByTwoLoads) {
+            let place = self.head.tail();
+            let permits = self.head.tail_exact();
+            return permits.is_closed()
+                && permits.reserved() == 0
+                && self.head.buffered(place) + self.head.in_flight() == 0;
+        }
+        let word = self.head.tail_exact();
+        word.is_closed() && self.head.depth(word) == 0
+    }
+
+    /// A last try under the lock, where "full" is final; what is left of `parked` is to be queued, or is shut out.
+    pub(crate) fn try_serve(&mut self, parked: &mut Parked<T>) -> Result<(), Look> {
+        if fault(Fault::NoSecondTry) {
+            return Err(Look::Full);
+        }
+        // Whether this reaches the alarm does not matter: `finish` looks anyway.
+        match parked {
+            Parked::One(slot) => {
+                if let Some(item) = slot.take() {
+                    *slot = self.gate.ring.push(item).err();
+                }
+            }
+            Parked::Many(items) => {
+                while let Some(item) = items.pop_front() {
+                    if let Err(item) = self.gate.ring.push(item) {
+                        items.push_front(item);
+                        break;
+                    }
+                }
+            }
+            // In part, too: whoever waits must find the ring full.
+            Parked::Permits { wanted, granted } => {
+                if !self.head.tail().is_closed() {
+                    *granted += self.head.grant(*wanted - *granted);
+                }
+            }
+        }
+        match parked.is_served() {
+            true => Ok(()),
+            false if self.head.tail().is_closed() => Err(Look::Closed),
+            false => Err(Look::Full),
+        }
+    }
+
+    /// Queues a waiter. The caller has found the ring full under this lock.
+    pub(crate) fn park(&mut self, parked: Parked<T>, waker: Waker) -> Key {
+        let key = self.head.waiters.enqueue(parked, waker);
+        if !fault(Fault::EnqueueSilent) {
+            // A producer that waits is a reason to flush.
+            self.rouse();
+        }
+        key
+    }
+
+    /// What the waiter finds, and a waker to be dropped outside the lock.
+    pub(crate) fn poll_waiter(&mut self, key: Key, waker: Waker) -> (Wait<T>, Option<Waker>) {
+        self.head.waiters.poll(key, waker)
+    }
+
+    /// Takes a waiter out, in whatever phase, and gives its granted places back. `reason` is why its items that are not
+    /// handed over go back, if they were not shut out already; `None` is the producer's own wish.
+    pub(crate) fn leave(&mut self, key: Key, reason: Option<RefuseReason>) -> (Wait<T>, Option<Waker>) {
+        let before = self.head.waiters.items();
+        let waker = self.head.waiters.take_waker(key);
+        let wait = self.head.waiters.remove(key);
+        let left = (before - self.head.waiters.items()) as u64;
+        match reason {
+            Some(reason) => self.gate.refusals.add(reason, left),
+            None => self.head.ledger.cancelled += left,
+        }
+        if reason.is_none() || matches!(wait, Wait::Shut(_)) {
+            let (Wait::Served(parked) | Wait::Shut(parked)) = &wait else { return (wait, waker) };
+            let granted = parked.granted();
+            if !fault(Fault::CancelKeepsGrant) {
+                self.release(granted);
+            }
+        }
+        (wait, waker)
+    }
+
+    /// Takes back `n` reserved places; `finish` hands them to the oldest waiter.
+    pub(crate) fn release(&mut self, n: u64) {
+        if n == 0 {
+            return;
+        }
+        self.note_peak();
+        self.head.give_back(n);
+        if !fault(Fault::LastPermitSilent) && self.head.tail().is_closed() {
+            self.effects.bell = true;
+        }
+    }
+
+    /// Displaces the oldest item for `item`; waiters are served first. Victims are added to `victims`, oldest first.
+    /// Ends with [`finish_eviction`](Self::finish_eviction).
+    pub(crate) fn evict(&mut self, mut item: T, victims: &mut Victims<T>) -> Evicted<T> {
+        loop {
+            let word = self.head.tail();
+            if word.is_closed() && !fault(Fault::EvictIgnoresClosed) {
+                return Evicted::Closed(item);
+            }
+            if !fault(Fault::EvictIgnoresWaiters) {
+                self.serve();
+            }
+            if self.head.waiters.queued() == 0 || fault(Fault::EvictIgnoresWaiters) {
+                match self.head.place(item) {
+                    Ok(()) => return Evicted::Stored,
+                    Err(back) => item = back,
+                }
+            }
+            match self.head.pop() {
+                Popped::Item(victim) => victims.push(victim),
+                Popped::Empty => return Evicted::Full(item),
+                Popped::Unwritten => return Evicted::Unwritten(item),
+            }
+            let position = self.head.taken_total() - 1;
+            self.settle(position..position + 1, Outcome::Lost(LossReason::Evicted));
+        }
+    }
+
+    /// Ends a section that evicted: one item left for each that came, so the state need not be followed.
+    pub(crate) fn finish_eviction(mut self) -> Effects {
+        let quiet = self.effects.wakers.is_empty() && !self.effects.bell;
+        self.head.publish();
+        if quiet && !self.gate.ring.is_due_now(self.head.tail()) {
+            return self.effects;
+        }
+        self.finish()
+    }
+
+    /// Moves up to `max` buffered items to the end of `out`.
+    pub(crate) fn take(&mut self, max: usize, out: &mut Vec<T>) -> usize {
+        self.head.take(max, out)
+    }
+
+    /// Settles the taken items at `positions`: counts them, and gives their room free.
+    pub(crate) fn settle(&mut self, positions: Range<u64>, outcome: Outcome) {
+        self.note_peak();
+        self.head.free(positions.end - positions.start);
+        let desk: &mut Desk<T, R> = &mut self.head;
+        desk.ledger.settle(positions, outcome, &mut self.effects.wakers);
+    }
+
+    /// Shuts the intake: whoever waits is shut out, and the flusher is told.
+    pub(crate) fn close(&mut self) {
+        if !self.head.close() {
+            return;
+        }
+        while let Some((items, granted, waker)) = self.head.waiters.pop_shut() {
+            self.gate.refusals.add(RefuseReason::Closed, items);
+            self.effects.wakers.extend(waker);
+            if granted > 0 {
+                self.head.give_back(granted);
+            }
+        }
+        self.effects.bell = true;
+    }
+
+    /// Items and producers that wait.
+    pub(crate) fn waiting(&self) -> (u64, u64) {
+        (self.head.waiters.items() as u64, self.head.waiters.queued() as u64)
+    }
+
+    /// The flusher sleeps until `items` are buffered (`None`: until something else happens).
+    pub(crate) fn sleep(&mut self, items: Option<u64>) {
+        let target = items.map(|items| self.head.target(items));
+        self.head.sleeper = Some(target);
+    }
+
+    /// Wakes the flusher if it sleeps.
+    pub(crate) fn rouse(&mut self) {
+        if self.head.sleeper.take().is_some() {
+            self.effects.bell = true;
+        }
+    }
+
+    /// Has the flusher look, whether it sleeps or waits for the sink.
+    pub(crate) fn ring_bell(&mut self) {
+        self.effects.bell = true;
+    }
+
+    /// Notes that whatever comes from here on comes at `now` or later.
+    pub(crate) fn stamp(&mut self, now: Tick) {
+        let next = self.head.taken_total() + self.head.buffered(self.head.tail_exact());
+        self.head.stamps.note(next, now);
+    }
+
+    /// The oldest buffered item was accepted no earlier than this.
+    pub(crate) fn oldest(&mut self) -> Option<Tick> {
+        let taken = self.head.taken_total();
+        self.head.stamps.forget_before(taken);
+        self.head.stamps.earliest(taken)
+    }
+
+    /// The state and its history.
+    pub(crate) fn state(&self) -> (State, Transitions) {
+        (self.gate.state.get(), self.head.machine.transitions())
+    }
+
+    /// Ends the section: serves the waiters, publishes the room, follows the state, arms the alarm, unlocks.
+    pub(crate) fn finish(mut self) -> Effects {
+        self.serve();
+        self.head.publish();
+        self.survey();
+        self.effects
+    }
+
+    /// Hands free room to the oldest waiters, before it is published to anyone else.
+    fn serve(&mut self) {
+        if self.head.waiters.queued() == 0 || fault(Fault::ServeNobody) {
+            return;
+        }
+        while self.head.spare(self.head.tail()) > 0 {
+            let stored = match self.head.waiters.next_want() {
+                None => break,
+                // There is spare room and nobody else can take it: full for every fast path, and the lock is held.
+                Some(Want::Store(item)) => self.head.place(item).is_ok(),
+                Some(Want::Reserve(n)) => {
+                    let granted = self.head.grant(n);
+                    self.head.waiters.grant(granted);
+                    granted > 0
+                }
+            };
+            debug_assert!(stored, "room that is not published is the waiters'");
+            while let Some(waker) = self.head.waiters.pop_served() {
+                self.effects.wakers.push(waker);
+            }
+        }
+    }
+
+    /// Follows the buffer: who sleeps until this level, what state is it, and at which level to look next.
+    fn survey(&mut self) {
+        let mut word = self.head.tail_exact();
+        loop {
+            self.wake_sleeper(word);
+            self.note_first(word);
+            let depth = self.head.depth(word);
+            self.head.ledger.peak_depth = self.head.ledger.peak_depth.max(depth);
+            if let Some(state) = self.head.machine.observe(depth, word.is_closed()) {
+                self.gate.state.set(state);
+                self.effects.state = true;
+            }
+            let at = self.next_alarm();
+            self.head.arm(at);
+            // A claim between the two looks may have missed the alarm: look again until nothing has moved.
+            let now = self.head.tail_exact();
+            if now == word {
+                return;
+            }
+            word = now;
+        }
+    }
+
+    /// The lowest level at which somebody wants to know.
+    fn next_alarm(&self) -> Option<Word> {
+        let desk: &Desk<T, R> = &self.head;
+        let sleeper = desk.sleeper.flatten();
+        let first = desk.empty.then(|| self.head.target(1));
+        let mark = desk.machine.mark_above().map(|depth| self.head.level_at(depth));
+        [sleeper, first, mark].into_iter().flatten().reduce(Word::min)
+    }
+
+    fn wake_sleeper(&mut self, word: Word) {
+        let Some(Some(target)) = self.head.sleeper else { return };
+        let stuck = self.head.buffered(word) > 0 && self.head.spare(word) == 0;
+        if stuck && !fault(Fault::TargetBeyondLimit) || !word.place().is_before(target) {
+            self.rouse();
+        }
+    }
+
+    fn note_first(&mut self, word: Word) {
+        let is_empty = self.head.buffered(word) == 0;
+        if self.head.empty && !is_empty {
+            let (position, now) = (self.head.taken_total(), self.gate.clock.now());
+            self.head.stamps.note(position, now);
+        }
+        self.head.empty = is_empty;
+    }
+
+    /// The depth is about to fall.
+    fn note_peak(&mut self) {
+        let depth = self.head.depth(self.head.tail());
+        self.head.ledger.peak_depth = self.head.ledger.peak_depth.max(depth);
+    }
+}

@@ -1,0 +1,75 @@
+//! When items were accepted, without a clock on the push path: a few checkpoints of (position, time).
+
+use std::collections::VecDeque;
+
+use crate::time::Tick;
+
+/// Each checkpoint says: items from this position on were accepted at this time or later.
+///
+/// So the age of an item is bounded from above by the last checkpoint at or before its position.
+#[derive(Debug, Default)]
+pub(crate) struct Stamps {
+    list: VecDeque<(u64, Tick)>,
+}
+
+impl Stamps {
+    /// Enough for a linger of batches; more would only sharpen the bound.
+    const MOST: usize = 16;
+
+    /// Whatever gets a position of `next` or above comes at `now` or later.
+    pub(crate) fn note(&mut self, next: u64, now: Tick) {
+        let is_short = self.list.len() < Self::MOST;
+        match self.list.back_mut() {
+            Some(last) if last.0 == next => last.1 = last.1.max(now),
+            Some(last) if last.0 > next => {}
+            // Leaving a checkpoint out makes later ages look older: a batch leaves early, never late.
+            _ if is_short => self.list.push_back((next, now)),
+            _ => {}
+        }
+    }
+
+    /// A bound of the time at which the item at `position` was accepted: it was not earlier.
+    pub(crate) fn earliest(&self, position: u64) -> Option<Tick> {
+        self.list.iter().rev().find(|(from, _)| *from <= position).map(|(_, at)| *at)
+    }
+
+    /// Drops the checkpoints that say nothing of `position` or later ones.
+    pub(crate) fn forget_before(&mut self, position: u64) {
+        while self.list.get(1).is_some_and(|(from, _)| *from <= position) {
+            self.list.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::at(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn the_bound_is_the_last_checkpoint_before() {
+        let mut stamps = Stamps::default();
+        assert_eq!(stamps.earliest(0), None);
+        stamps.note(0, at(1));
+        stamps.note(10, at(2));
+        stamps.note(10, at(3));
+        assert_eq!([0, 9, 10, 99].map(|p| stamps.earliest(p)), [at(1), at(1), at(3), at(3)].map(Some));
+        stamps.forget_before(10);
+        assert_eq!(stamps.earliest(9), None);
+        assert_eq!(stamps.earliest(10), Some(at(3)));
+    }
+
+    #[test]
+    fn a_full_list_makes_items_look_older_never_younger() {
+        let mut stamps = Stamps::default();
+        for i in 0..100 {
+            stamps.note(i, at(i));
+        }
+        assert!((0..100).all(|i| stamps.earliest(i).is_some_and(|t| t <= at(i))));
+    }
+}

@@ -1,0 +1,294 @@
+//! The producers that wait for room, oldest first: a slab of nodes, so that nothing is allocated once it has grown.
+//!
+//! | phase  | the node holds                       | next                                         |
+//! |--------|--------------------------------------|----------------------------------------------|
+//! | Queued | what is left to hand over, the waker | Served (all handed over), Shut (close), free |
+//! | Served | the permits granted                  | free, when its future looks or is dropped    |
+//! | Shut   | what was not handed over             | free, when its future looks or is dropped    |
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+/// What a waiter has parked here: its items, not a claim.
+#[derive(Debug)]
+pub(crate) enum Parked<T> {
+    /// One item; `None` once it was handed over.
+    One(Option<T>),
+    /// The items of a bulk push that are left.
+    Many(VecDeque<T>),
+    /// A reservation.
+    Permits { wanted: u64, granted: u64 },
+}
+
+impl<T> Parked<T> {
+    /// Items that are not handed over.
+    pub(crate) fn items(&self) -> usize {
+        match self {
+            Self::One(item) => usize::from(item.is_some()),
+            Self::Many(items) => items.len(),
+            Self::Permits { .. } => 0,
+        }
+    }
+
+    /// Places granted to a reservation.
+    pub(crate) fn granted(&self) -> u64 {
+        match self {
+            Self::Permits { granted, .. } => *granted,
+            Self::One(_) | Self::Many(_) => 0,
+        }
+    }
+
+    pub(crate) fn is_served(&self) -> bool {
+        match self {
+            Self::One(item) => item.is_none(),
+            Self::Many(items) => items.is_empty(),
+            Self::Permits { wanted, granted } => wanted == granted,
+        }
+    }
+}
+
+/// Names a node; its future is the only one to hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key(usize);
+
+/// What the oldest waiter wants next.
+#[derive(Debug)]
+pub(crate) enum Want<T> {
+    Store(T),
+    Reserve(u64),
+}
+
+/// What a waiter finds when it looks.
+#[derive(Debug)]
+pub(crate) enum Wait<T> {
+    /// Still queued.
+    Queued,
+    /// All handed over; the permits granted are inside.
+    Served(Parked<T>),
+    /// The intake was shut; what was not handed over is inside.
+    Shut(Parked<T>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Free,
+    Queued,
+    Served,
+    Shut,
+}
+
+#[derive(Debug)]
+struct Node<T> {
+    phase: Phase,
+    prev: usize,
+    next: usize,
+    parked: Option<Parked<T>>,
+    waker: Option<Waker>,
+}
+
+const NIL: usize = usize::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Waiters<T> {
+    nodes: Vec<Node<T>>,
+    free: usize,
+    head: usize,
+    tail: usize,
+    queued: usize,
+    items: usize,
+}
+
+impl<T> Waiters<T> {
+    pub(crate) const fn new() -> Self {
+        Self { nodes: Vec::new(), free: NIL, head: NIL, tail: NIL, queued: 0, items: 0 }
+    }
+
+    pub(crate) fn enqueue(&mut self, parked: Parked<T>, waker: Waker) -> Key {
+        self.items += parked.items();
+        self.queued += 1;
+        let node = Node { phase: Phase::Queued, prev: self.tail, next: NIL, parked: Some(parked), waker: Some(waker) };
+        let index = if self.free == NIL {
+            self.nodes.push(node);
+            self.nodes.len() - 1
+        } else {
+            let index = self.free;
+            self.free = self.nodes[index].next;
+            self.nodes[index] = node;
+            index
+        };
+        match self.tail {
+            NIL => self.head = index,
+            tail => self.nodes[tail].next = index,
+        }
+        self.tail = index;
+        Key(index)
+    }
+
+    /// What the waiter finds, and a waker to be dropped outside the lock. Unless it is still queued, its key is spent.
+    pub(crate) fn poll(&mut self, key: Key, waker: Waker) -> (Wait<T>, Option<Waker>) {
+        let node = &mut self.nodes[key.0];
+        if node.phase == Phase::Queued {
+            return (Wait::Queued, node.waker.replace(waker));
+        }
+        (self.remove(key), Some(waker))
+    }
+
+    /// Takes the waiter out, wherever it stands. `Wait::Queued` never comes back: a queued waiter counts as shut.
+    pub(crate) fn remove(&mut self, key: Key) -> Wait<T> {
+        let phase = self.nodes[key.0].phase;
+        if phase == Phase::Queued {
+            self.unlink(key.0);
+        }
+        let node = &mut self.nodes[key.0];
+        node.phase = Phase::Free;
+        node.next = self.free;
+        self.free = key.0;
+        let parked = node.parked.take().unwrap_or(Parked::One(None));
+        match phase {
+            Phase::Served => Wait::Served(parked),
+            Phase::Queued | Phase::Shut | Phase::Free => Wait::Shut(parked),
+        }
+    }
+
+    /// Takes a queued waiter's waker, so that it can be dropped outside the lock.
+    pub(crate) fn take_waker(&mut self, key: Key) -> Option<Waker> {
+        self.nodes[key.0].waker.take()
+    }
+
+    /// What the oldest waiter wants next. An item has left its node when this returns it.
+    pub(crate) fn next_want(&mut self) -> Option<Want<T>> {
+        let node = self.nodes.get_mut(self.head)?;
+        let want = match node.parked.as_mut()? {
+            Parked::One(item) => Want::Store(item.take()?),
+            Parked::Many(items) => Want::Store(items.pop_front()?),
+            Parked::Permits { wanted, granted } => return Some(Want::Reserve(*wanted - *granted)),
+        };
+        self.items -= 1;
+        Some(want)
+    }
+
+    /// Notes that the oldest waiter was granted `n` more places.
+    pub(crate) fn grant(&mut self, n: u64) {
+        if let Some(Node { parked: Some(Parked::Permits { granted, .. }), .. }) = self.nodes.get_mut(self.head) {
+            *granted += n;
+        }
+    }
+
+    /// Takes the oldest waiter off the queue if it was served; its waker is to be woken.
+    pub(crate) fn pop_served(&mut self) -> Option<Waker> {
+        let node = self.nodes.get(self.head)?;
+        if !node.parked.as_ref().is_some_and(Parked::is_served) {
+            return None;
+        }
+        self.dismiss(Phase::Served)
+    }
+
+    /// Takes the oldest waiter off the queue because the intake is shut: its items, its granted places, its waker.
+    pub(crate) fn pop_shut(&mut self) -> Option<(u64, u64, Option<Waker>)> {
+        let node = self.nodes.get_mut(self.head)?;
+        let parked = node.parked.as_mut()?;
+        let (items, granted) = (parked.items() as u64, parked.granted());
+        if let Parked::Permits { granted, .. } = parked {
+            *granted = 0;
+        }
+        Some((items, granted, self.dismiss(Phase::Shut)))
+    }
+
+    /// Producers in the queue.
+    pub(crate) const fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Items in the queue.
+    pub(crate) const fn items(&self) -> usize {
+        self.items
+    }
+
+    /// Ends the wait of the oldest one in `phase`.
+    fn dismiss(&mut self, phase: Phase) -> Option<Waker> {
+        let index = self.head;
+        self.unlink(index);
+        let node = &mut self.nodes[index];
+        node.phase = phase;
+        node.waker.take()
+    }
+
+    /// Takes a node off the queue, with the items it still holds.
+    fn unlink(&mut self, index: usize) {
+        let node = &self.nodes[index];
+        let (prev, next) = (node.prev, node.next);
+        self.items -= node.parked.as_ref().map_or(0, Parked::items);
+        self.queued -= 1;
+        match prev {
+            NIL => self.head = next,
+            prev => self.nodes[prev].next = next,
+        }
+        match next {
+            NIL => self.tail = prev,
+            next => self.nodes[next].prev = prev,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn park(waiters: &mut Waiters<u32>, item: u32) -> Key {
+        waiters.enqueue(Parked::One(Some(item)), Waker::noop().clone())
+    }
+
+    #[test]
+    fn served_in_order_of_arrival_whoever_left() {
+        let mut waiters = Waiters::new();
+        let keys: Vec<_> = (0..5).map(|i| park(&mut waiters, i)).collect();
+        for gone in [0, 2, 4] {
+            assert!(matches!(waiters.remove(keys[gone]), Wait::Shut(Parked::One(Some(_)))));
+        }
+        let mut order = Vec::new();
+        while let Some(Want::Store(item)) = waiters.next_want() {
+            order.push(item);
+            assert!(waiters.pop_served().is_some());
+        }
+        assert_eq!(order, [1, 3]);
+        assert_eq!((waiters.queued(), waiters.items()), (0, 0));
+        assert!(matches!(waiters.remove(keys[1]), Wait::Served(_)));
+    }
+
+    #[test]
+    fn nodes_are_used_again() {
+        let mut waiters = Waiters::new();
+        for round in 0..100 {
+            let keys = [park(&mut waiters, round), park(&mut waiters, round)];
+            for key in keys {
+                waiters.remove(key);
+            }
+        }
+        assert_eq!(waiters.nodes.len(), 2);
+    }
+
+    #[test]
+    fn a_reservation_is_served_when_all_its_places_are_granted() {
+        let mut waiters: Waiters<u32> = Waiters::new();
+        let key = waiters.enqueue(Parked::Permits { wanted: 3, granted: 0 }, Waker::noop().clone());
+        waiters.grant(2);
+        assert!(waiters.pop_served().is_none());
+        assert!(matches!(waiters.next_want(), Some(Want::Reserve(1))));
+        waiters.grant(1);
+        assert!(waiters.pop_served().is_some());
+        assert!(matches!(waiters.remove(key), Wait::Served(parked) if parked.granted() == 3));
+    }
+
+    #[test]
+    fn shut_returns_what_was_not_handed_over() {
+        let mut waiters = Waiters::new();
+        let key = waiters.enqueue(Parked::Many(VecDeque::from([1, 2, 3])), Waker::noop().clone());
+        assert!(matches!(waiters.next_want(), Some(Want::Store(1))));
+        assert!(matches!(waiters.pop_shut(), Some((2, 0, Some(_)))));
+        assert!(waiters.pop_shut().is_none());
+        let (Wait::Shut(Parked::Many(rest)), _) = waiters.poll(key, Waker::noop().clone()) else {
+            unreachable!("it was shut")
+        };
+        assert_eq!(rest, [2, 3]);
+    }
+}

@@ -1,0 +1,463 @@
+//! The accounts: what became of every item.
+//!
+//! Outcomes are counted under the head lock, in the step that moves the item; accepted, buffered and in flight are read
+//! from the ring's positions and counted nowhere else, so that [`Snapshot::audit`] compares two independent figures (I1).
+
+use std::error::Error;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+
+use crate::error::{LossReason, RefuseReason};
+use crate::state::{State, Transitions};
+use crate::sync::CachePadded;
+
+/// What became of an accepted item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Delivered,
+    Lost(LossReason),
+}
+
+/// Items by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) delivered: u64,
+    pub(crate) lost: Losses,
+}
+
+impl Tally {
+    fn add(&mut self, outcome: Outcome, n: u64) {
+        match outcome {
+            Outcome::Delivered => self.delivered += n,
+            Outcome::Lost(reason) => *self.lost.of(reason) += n,
+        }
+    }
+}
+
+/// Items lost, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Losses {
+    /// The final verdict of the sink or of the retry policy.
+    pub failed: u64,
+    /// Displaced by newer items.
+    pub evicted: u64,
+    /// Too old.
+    pub expired: u64,
+    /// Removed by `purge`.
+    pub purged: u64,
+    /// Left behind at drain's deadline, or when the flusher died.
+    pub abandoned: u64,
+}
+
+impl Losses {
+    /// All of them.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.failed + self.evicted + self.expired + self.purged + self.abandoned
+    }
+
+    fn of(&mut self, reason: LossReason) -> &mut u64 {
+        match reason {
+            LossReason::Failed => &mut self.failed,
+            LossReason::Evicted => &mut self.evicted,
+            LossReason::Expired => &mut self.expired,
+            LossReason::Purged => &mut self.purged,
+            LossReason::Abandoned => &mut self.abandoned,
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            failed: self.failed - earlier.failed,
+            evicted: self.evicted - earlier.evicted,
+            expired: self.expired - earlier.expired,
+            purged: self.purged - earlier.purged,
+            abandoned: self.abandoned - earlier.abandoned,
+        }
+    }
+}
+
+/// Calls of the sink, by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Flushes {
+    /// Answered `Ok(())`.
+    pub ok: u64,
+    /// Answered an error that is worth another try.
+    pub retry: u64,
+    /// Asked for a pause.
+    pub throttled: u64,
+    /// Refused the batch as too large.
+    pub too_large: u64,
+    /// Failed for good.
+    pub permanent: u64,
+    /// Panicked.
+    pub panicked: u64,
+    /// Cut off by the flush timeout.
+    pub timed_out: u64,
+    /// Cut off by drain's deadline, or because the flusher was dropped.
+    pub cancelled: u64,
+}
+
+impl Flushes {
+    /// All calls that have ended.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.ok
+            + self.retry
+            + self.throttled
+            + self.too_large
+            + self.permanent
+            + self.panicked
+            + self.timed_out
+            + self.cancelled
+    }
+}
+
+/// The accounts that the head lock guards.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) total: Tally,
+    pub(crate) cancelled: u64,
+    pub(crate) retried: u64,
+    pub(crate) flushes: Flushes,
+    pub(crate) peak_depth: u64,
+    /// The losses that a batch has already told its sink of.
+    told: Losses,
+    barriers: Vec<Barrier>,
+    next_barrier: u64,
+}
+
+/// Somebody waits until everything before a position is settled.
+#[derive(Debug)]
+struct Barrier {
+    id: u64,
+    /// The first position that it does not cover.
+    end: u64,
+    /// Covered positions that are not settled.
+    outstanding: u64,
+    tally: Tally,
+    waker: Option<Waker>,
+}
+
+impl Ledger {
+    /// Counts the items at `positions`, and returns the wakers of the barriers that this completes.
+    pub(crate) fn settle(&mut self, positions: Range<u64>, outcome: Outcome, wakers: &mut Vec<Waker>) {
+        self.total.add(outcome, positions.end - positions.start);
+        for barrier in &mut self.barriers {
+            let covered = barrier.end.min(positions.end).saturating_sub(positions.start);
+            barrier.tally.add(outcome, covered);
+            barrier.outstanding -= covered;
+            if barrier.outstanding == 0 {
+                wakers.extend(barrier.waker.take());
+            }
+        }
+    }
+
+    /// The losses since the last call.
+    pub(crate) fn untold(&mut self) -> Losses {
+        let losses = self.total.lost.since(&self.told);
+        self.told = self.total.lost;
+        losses
+    }
+
+    /// A barrier behind the position `end`, of which `outstanding` items are not settled.
+    pub(crate) fn open_barrier(&mut self, end: u64, outstanding: u64) -> u64 {
+        let id = self.next_barrier;
+        self.next_barrier += 1;
+        self.barriers.push(Barrier { id, end, outstanding, tally: Tally::default(), waker: None });
+        id
+    }
+
+    /// The barrier's figures once all it covers is settled; until then it keeps `waker` and returns the one it replaces.
+    pub(crate) fn poll_barrier(&mut self, id: u64, waker: Waker) -> Result<Tally, Option<Waker>> {
+        let Some(barrier) = self.barriers.iter_mut().find(|barrier| barrier.id == id) else {
+            return Ok(Tally::default());
+        };
+        if barrier.outstanding == 0 {
+            return Ok(barrier.tally);
+        }
+        Err(barrier.waker.replace(waker))
+    }
+
+    /// Forgets a barrier; returns its waker, to be dropped outside the lock.
+    pub(crate) fn close_barrier(&mut self, id: u64) -> Option<Waker> {
+        let index = self.barriers.iter().position(|barrier| barrier.id == id)?;
+        self.barriers.swap_remove(index).waker
+    }
+
+    /// The last position that a barrier waits for.
+    pub(crate) fn barrier_end(&self) -> Option<u64> {
+        self.barriers.iter().filter(|barrier| barrier.outstanding > 0).map(|barrier| barrier.end).max()
+    }
+}
+
+/// Refused items, by reason: striped over threads, so that a refused push writes nothing that others write too.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    stripes: [CachePadded<[AtomicU64; RefuseReason::COUNT]>; STRIPES],
+}
+
+const STRIPES: usize = 16;
+
+impl Refusals {
+    #[inline]
+    pub(crate) fn add(&self, reason: RefuseReason, n: u64) {
+        // Ordering: Relaxed, a statistic; the offers are derived from it, so it cannot contradict them.
+        self.stripes[stripe()][reason as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Refused {
+        let sum = |reason: RefuseReason| {
+            // Ordering: Relaxed, as above.
+            self.stripes.iter().map(|stripe| stripe[reason as usize].load(Ordering::Relaxed)).sum()
+        };
+        Refused {
+            full: sum(RefuseReason::Full),
+            timed_out: sum(RefuseReason::TimedOut),
+            closed: sum(RefuseReason::Closed),
+            sampled: sum(RefuseReason::Sampled),
+            too_large: sum(RefuseReason::TooLarge),
+            would_deadlock: sum(RefuseReason::WouldDeadlock),
+            no_timer: sum(RefuseReason::NoTimer),
+        }
+    }
+}
+
+/// The stripe of this thread.
+fn stripe() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        // Ordering: Relaxed, only the numbers matter.
+        static STRIPE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES;
+    }
+    // A push from the destructor of another thread-local comes after this one is gone.
+    STRIPE.try_with(|stripe| *stripe).unwrap_or(0)
+}
+
+/// Items given back to their producers, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refused {
+    /// No room, and the strategy does not wait.
+    pub full: u64,
+    /// No room in time.
+    pub timed_out: u64,
+    /// The intake was shut.
+    pub closed: u64,
+    /// Left out by sampling.
+    pub sampled: u64,
+    /// Larger than the buffer can ever hold.
+    pub too_large: u64,
+    /// The sink would have waited for itself.
+    pub would_deadlock: u64,
+    /// A wait with a time limit where tokio has no timer.
+    pub no_timer: u64,
+}
+
+impl Refused {
+    /// All of them.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.full
+            + self.timed_out
+            + self.closed
+            + self.sampled
+            + self.too_large
+            + self.would_deadlock
+            + self.no_timer
+    }
+}
+
+/// All figures of one controller at one instant, in items since it was built.
+///
+/// Two identities hold in every snapshot, also in the middle of a storm (I1):
+///
+/// ```text
+/// offered  = accepted + refused + cancelled + waiting
+/// accepted = delivered + failed + evicted + expired + purged + abandoned + buffered + in_flight
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Pushes that arrived; derived from the four figures below.
+    pub offered: u64,
+    /// Taken in by the buffer; read from the ring's position.
+    pub accepted: u64,
+    /// Given back, by reason.
+    pub refused: Refused,
+    /// Given up by their producers while they waited.
+    pub cancelled: u64,
+    /// Items of producers that wait for room.
+    pub waiting: u64,
+    /// Delivered to the sink.
+    pub delivered: u64,
+    /// The final verdict of the sink or of the retry policy.
+    pub failed: u64,
+    /// Displaced by newer items.
+    pub evicted: u64,
+    /// Too old.
+    pub expired: u64,
+    /// Removed by `purge`.
+    pub purged: u64,
+    /// Left behind at drain's deadline, or when the flusher died.
+    pub abandoned: u64,
+    /// In the buffer; read from the ring's positions.
+    pub buffered: u64,
+    /// Taken and not settled, batches that wait for a retry included; read from the ring's positions.
+    pub in_flight: u64,
+    /// Places that permits hold.
+    pub reserved: u64,
+    /// Reserved + buffered + in flight.
+    pub depth: u64,
+    /// The most that `depth` may be.
+    pub capacity: u64,
+    /// The most that `depth` was since the build.
+    pub peak_depth: u64,
+    /// Producers that wait for room: pushes and reservations.
+    pub waiting_producers: u64,
+    /// Items sent to the sink again.
+    pub retried: u64,
+    /// Items of batches that wait for another attempt; part of `in_flight`.
+    pub retry_waiting: u64,
+    /// Calls of the sink.
+    pub flushes: Flushes,
+    /// Panics of hooks and of items' `Drop` that were caught; the sink's are in `flushes`.
+    pub panics: u64,
+    /// The state of the buffer.
+    pub state: State,
+    /// How often each state followed each other one.
+    pub transitions: Transitions,
+}
+
+impl Snapshot {
+    /// Items lost, by reason.
+    #[must_use]
+    pub const fn losses(&self) -> Losses {
+        Losses {
+            failed: self.failed,
+            evicted: self.evicted,
+            expired: self.expired,
+            purged: self.purged,
+            abandoned: self.abandoned,
+        }
+    }
+
+    /// Compares the outcome counters with the ring's positions, and the figures with their bounds.
+    ///
+    /// # Errors
+    ///
+    /// The first identity that does not hold. That would be a bug of this crate.
+    pub fn audit(&self) -> Result<(), AuditError> {
+        let settled = self.delivered + self.losses().total();
+        let check = |identity, left: u64, right: u64| {
+            if left == right { Ok(()) } else { Err(AuditError { identity, left, right }) }
+        };
+        check(
+            "offered = accepted + refused + cancelled + waiting",
+            self.offered,
+            self.accepted + self.refused.total() + self.cancelled + self.waiting,
+        )?;
+        check(
+            "accepted = delivered + failed + evicted + expired + purged + abandoned + buffered + in_flight",
+            self.accepted,
+            settled + self.buffered + self.in_flight,
+        )?;
+        check("depth = reserved + buffered + in_flight", self.depth, self.reserved + self.buffered + self.in_flight)?;
+        check("depth <= peak_depth", self.depth, self.depth.min(self.peak_depth))?;
+        check("peak_depth <= capacity", self.peak_depth, self.peak_depth.min(self.capacity))?;
+        check("retry_waiting <= in_flight", self.retry_waiting, self.retry_waiting.min(self.in_flight))
+    }
+}
+
+/// An identity of [`Snapshot`] that does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditError {
+    identity: &'static str,
+    left: u64,
+    right: u64,
+}
+
+impl fmt::Display for AuditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} against {}", self.identity, self.left, self.right)
+    }
+}
+
+impl Error for AuditError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_barrier_counts_only_what_it_covers() {
+        let mut ledger = Ledger::default();
+        let mut wakers = Vec::new();
+        let id = ledger.open_barrier(10, 10);
+        ledger.settle(5..15, Outcome::Delivered, &mut wakers);
+        assert!(ledger.poll_barrier(id, Waker::noop().clone()).is_err());
+        assert!(wakers.is_empty());
+        ledger.settle(20..30, Outcome::Lost(LossReason::Evicted), &mut wakers);
+        ledger.settle(0..5, Outcome::Lost(LossReason::Failed), &mut wakers);
+        assert_eq!(wakers.len(), 1);
+        let tally = ledger.poll_barrier(id, Waker::noop().clone()).expect("all ten are settled");
+        assert_eq!((tally.delivered, tally.lost.failed, tally.lost.evicted), (5, 5, 0));
+        assert_eq!((ledger.total.delivered, ledger.total.lost.total()), (10, 15));
+    }
+
+    #[test]
+    fn an_audit_sees_each_identity_broken() {
+        let right = Snapshot {
+            offered: 10,
+            accepted: 7,
+            cancelled: 1,
+            waiting: 2,
+            delivered: 3,
+            failed: 1,
+            buffered: 2,
+            in_flight: 1,
+            depth: 3,
+            peak_depth: 4,
+            capacity: 5,
+            ..Snapshot::default()
+        };
+        assert_eq!(right.audit(), Ok(()));
+        let breaks: [fn(&mut Snapshot); 6] = [
+            |s| s.offered += 1,
+            |s| s.delivered += 1,
+            |s| s.depth += 1,
+            |s| s.peak_depth = 2,
+            |s| s.peak_depth = 6,
+            |s| s.retry_waiting = 2,
+        ];
+        for (i, wrong) in breaks.into_iter().enumerate() {
+            let mut snapshot = right.clone();
+            wrong(&mut snapshot);
+            assert!(snapshot.audit().is_err(), "break {i}");
+        }
+    }
+
+    #[test]
+    fn losses_are_told_once() {
+        let mut ledger = Ledger::default();
+        ledger.settle(0..3, Outcome::Lost(LossReason::Evicted), &mut Vec::new());
+        assert_eq!(ledger.untold().evicted, 3);
+        assert_eq!(ledger.untold().total(), 0);
+    }
+
+    #[test]
+    fn refusals_are_summed_over_threads() {
+        let refusals = Refusals::default();
+        std::thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| refusals.add(RefuseReason::Full, 5));
+            }
+        });
+        assert_eq!(refusals.get().full, 100);
+        assert_eq!(refusals.get().total(), 100);
+    }
+}

@@ -1,0 +1,53 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_op_in_unsafe_fn)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!("backpressure needs 64-bit atomics");
+
+mod batch;
+mod builder;
+mod controller;
+mod core;
+mod drain;
+mod error;
+mod flight;
+mod flush;
+mod flusher;
+mod gate;
+mod ledger;
+mod pace;
+mod permit;
+mod push;
+mod report;
+mod retry;
+mod ring;
+mod sink;
+mod state;
+mod strategy;
+mod sync;
+mod time;
+mod watch;
+
+pub use crate::batch::{Batch, BatchId};
+pub use crate::builder::Builder;
+pub use crate::controller::{BackpressureController, WeakController};
+pub use crate::core::Loss;
+pub use crate::drain::Drain;
+pub use crate::error::{
+    BoxError, BuildError, DriveError, FlushError, FlushTimedOut, LossReason, PushAllError, PushError, RefuseReason,
+    ReserveError, RetriesExhausted, SinkPanicked,
+};
+pub use crate::flush::Flush;
+pub use crate::flusher::Flusher;
+pub use crate::ledger::{AuditError, Flushes, Losses, Refused, Snapshot};
+pub use crate::pace::FlushReason;
+pub use crate::permit::{Permit, Permits, Reserve, ReserveMany};
+pub use crate::push::{Push, PushAll};
+pub use crate::report::{DrainReport, FlushReport};
+pub use crate::retry::Retry;
+pub use crate::ring::MAX_CAPACITY;
+pub use crate::sink::BatchSink;
+pub use crate::state::{State, Transitions, Watermarks};
+pub use crate::strategy::{Admission, Admit, Pressure, Strategy};
+pub use crate::watch::StateWatch;

@@ -1,0 +1,112 @@
+//! The pace that does not adapt: a batch size and a linger.
+
+use std::time::Duration;
+
+use super::{FlushReason, Pace, Plan, View};
+use crate::time::Tick;
+
+/// Takes a batch when it is full, when its oldest item has waited for the linger, or when room is wanted.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    batch: u64,
+    linger: Duration,
+}
+
+impl Fixed {
+    /// `batch` at least 1.
+    pub(crate) const fn new(batch: usize, linger: Duration) -> Self {
+        Self { batch: batch as u64, linger }
+    }
+}
+
+impl Pace for Fixed {
+    fn plan(&mut self, now: Tick, view: &View) -> Plan {
+        let take = |reason| Plan::Take { most: self.batch, reason };
+        if view.buffered == 0 {
+            return Plan::Sleep { items: Some(1), until: None };
+        }
+        if view.is_closed {
+            return take(FlushReason::Drain);
+        }
+        if view.is_flushing {
+            return take(FlushReason::Flush);
+        }
+        if view.is_paused {
+            return Plan::Sleep { items: None, until: None };
+        }
+        if view.buffered >= self.batch {
+            return take(FlushReason::Full);
+        }
+        if view.is_tight {
+            return take(FlushReason::Room);
+        }
+        // `None` both times means never: the age is known as soon as there is an item.
+        let due = view.oldest.unwrap_or(now).after(self.linger);
+        match due {
+            Some(due) if due <= now => take(FlushReason::Linger),
+            until => Plan::Sleep { items: Some(self.batch), until },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::at(Duration::from_millis(millis))
+    }
+
+    fn view(buffered: u64) -> View {
+        View {
+            buffered,
+            oldest: Some(at(100)),
+            is_tight: false,
+            is_flushing: false,
+            is_closed: false,
+            is_paused: false,
+        }
+    }
+
+    fn plan(now: u64, view: View) -> Plan {
+        Fixed::new(10, Duration::from_millis(5)).plan(at(now), &view)
+    }
+
+    fn take(reason: FlushReason) -> Plan {
+        Plan::Take { most: 10, reason }
+    }
+
+    #[test]
+    fn an_empty_buffer_sleeps_until_the_first_item_whatever_is_asked() {
+        let all = View { is_tight: true, is_flushing: true, is_closed: true, is_paused: true, ..view(0) };
+        for view in [view(0), all] {
+            assert_eq!(plan(999, view), Plan::Sleep { items: Some(1), until: None });
+        }
+    }
+
+    #[test]
+    fn full_at_once_partial_at_its_linger() {
+        assert_eq!(plan(100, view(10)), take(FlushReason::Full));
+        assert_eq!(plan(104, view(9)), Plan::Sleep { items: Some(10), until: Some(at(105)) });
+        assert_eq!(plan(105, view(9)), take(FlushReason::Linger));
+    }
+
+    #[test]
+    fn pause_holds_all_but_flush_and_drain() {
+        let paused = View { is_paused: true, is_tight: true, ..view(10) };
+        assert_eq!(plan(999, paused), Plan::Sleep { items: None, until: None });
+        assert_eq!(plan(100, View { is_flushing: true, ..paused }), take(FlushReason::Flush));
+        assert_eq!(plan(100, View { is_closed: true, ..paused }), take(FlushReason::Drain));
+    }
+
+    #[test]
+    fn room_is_a_reason() {
+        assert_eq!(plan(100, View { is_tight: true, ..view(1) }), take(FlushReason::Room));
+    }
+
+    #[test]
+    fn an_endless_linger_never_comes() {
+        let mut pace = Fixed::new(10, Duration::MAX);
+        assert_eq!(pace.plan(at(100), &view(1)), Plan::Sleep { items: Some(10), until: None });
+    }
+}

@@ -1,0 +1,194 @@
+//! Places reserved in advance.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use crate::controller::BackpressureController;
+use crate::core::Queued;
+use crate::error::ReserveError;
+use crate::gate::{Key, Parked, Wait};
+
+/// A reserved place: sending an item by it neither waits nor fails (I4).
+///
+/// It is a handle of its own and keeps the intake open. Dropping it gives the place back, to the oldest producer that waits.
+#[must_use = "a permit that is dropped gives its place back"]
+pub struct Permit<T> {
+    controller: BackpressureController<T>,
+    is_spent: bool,
+}
+
+impl<T> Permit<T> {
+    /// Takes over one reserved place.
+    pub(crate) fn new(controller: BackpressureController<T>) -> Self {
+        Self { controller, is_spent: false }
+    }
+
+    /// Stores an item in the place. After the intake was shut it is delivered all the same; after a drain has ended at its
+    /// deadline it goes to `on_loss` as abandoned.
+    pub fn send(mut self, item: T) {
+        self.is_spent = true;
+        self.controller.core().send(item);
+    }
+
+    /// Gives the place back, as dropping does.
+    pub fn release(self) {}
+}
+
+impl<T> Drop for Permit<T> {
+    fn drop(&mut self) {
+        if !self.is_spent {
+            self.controller.core().release(1);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Permit<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Permit")
+    }
+}
+
+/// Several reserved places, as an iterator of permits. Dropping it gives the rest back.
+#[must_use = "permits that are dropped give their places back"]
+pub struct Permits<T> {
+    controller: BackpressureController<T>,
+    left: usize,
+}
+
+impl<T> Permits<T> {
+    /// Gives the rest back, as dropping does.
+    pub fn release(self) {}
+}
+
+impl<T> Iterator for Permits<T> {
+    type Item = Permit<T>;
+
+    fn next(&mut self) -> Option<Permit<T>> {
+        self.left = self.left.checked_sub(1)?;
+        Some(Permit::new(self.controller.clone()))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<T> ExactSizeIterator for Permits<T> {}
+
+impl<T> Drop for Permits<T> {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            self.controller.core().release(self.left as u64);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Permits<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permits").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+/// The future of [`reserve_many`](BackpressureController::reserve_many).
+#[must_use = "futures do nothing unless polled"]
+pub struct ReserveMany<'a, T> {
+    controller: &'a BackpressureController<T>,
+    wanted: usize,
+    waiting: Option<Key>,
+}
+
+impl<'a, T> ReserveMany<'a, T> {
+    pub(crate) fn new(controller: &'a BackpressureController<T>, wanted: usize) -> Self {
+        Self { controller, wanted, waiting: None }
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReserveError>> {
+        let core = self.controller.core();
+        let (asked, capacity) = (self.wanted, core.capacity());
+        if asked > capacity {
+            return Poll::Ready(Err(ReserveError::TooMany { asked, capacity }));
+        }
+        if asked == 0 || core.reserve(asked as u64) {
+            return Poll::Ready(Ok(()));
+        }
+        let budget = ready!(tokio::task::coop::poll_proceed(cx));
+        budget.made_progress();
+        if core.is_closed() {
+            return Poll::Ready(Err(ReserveError::Closed));
+        }
+        if core.is_inside() {
+            return Poll::Ready(Err(ReserveError::WouldDeadlock));
+        }
+        let parked = Parked::Permits { wanted: asked as u64, granted: 0 };
+        match core.enqueue(parked, cx.waker().clone()) {
+            Queued::Served => Poll::Ready(Ok(())),
+            Queued::Closed(_) => Poll::Ready(Err(ReserveError::Closed)),
+            Queued::Waiting(key) => {
+                self.waiting = Some(key);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> Future for ReserveMany<'_, T> {
+    type Output = Result<Permits<T>, ReserveError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.waiting {
+            None => ready!(self.start(cx))?,
+            Some(key) => match self.controller.core().poll_waiter(key, cx.waker().clone()) {
+                Wait::Queued => return Poll::Pending,
+                Wait::Served(_) => self.waiting = None,
+                Wait::Shut(_) => {
+                    self.waiting = None;
+                    return Poll::Ready(Err(ReserveError::Closed));
+                }
+            },
+        }
+        Poll::Ready(Ok(Permits { controller: self.controller.clone(), left: self.wanted }))
+    }
+}
+
+impl<T> Drop for ReserveMany<'_, T> {
+    fn drop(&mut self) {
+        if let Some(key) = self.waiting {
+            self.controller.core().abandon_wait(key);
+        }
+    }
+}
+
+impl<T> fmt::Debug for ReserveMany<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReserveMany").field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+/// The future of [`reserve`](BackpressureController::reserve).
+#[must_use = "futures do nothing unless polled"]
+pub struct Reserve<'a, T> {
+    one: ReserveMany<'a, T>,
+}
+
+impl<'a, T> Reserve<'a, T> {
+    pub(crate) fn new(controller: &'a BackpressureController<T>) -> Self {
+        Self { one: ReserveMany::new(controller, 1) }
+    }
+}
+
+impl<T> Future for Reserve<'_, T> {
+    type Output = Result<Permit<T>, ReserveError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut permits = ready!(Pin::new(&mut self.one).poll(cx))?;
+        Poll::Ready(permits.next().ok_or(ReserveError::Full))
+    }
+}
+
+impl<T> fmt::Debug for Reserve<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reserve")
+    }
+}

@@ -1,0 +1,223 @@
+//! Pushing many items at once.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use tokio::task::coop;
+
+use crate::core::{Admitted, Core, Queued};
+use crate::error::{PushAllError, PushError, RefuseReason};
+use crate::gate::{Key, Parked, Wait};
+use crate::time::{Tick, Timer};
+
+/// How many items are pulled before their places are claimed: a claim costs 1/64 of a swap for each.
+const CHUNK: usize = 64;
+
+pin_project! {
+    /// The future of [`push_all`](crate::BackpressureController::push_all).
+    #[must_use = "futures do nothing unless polled"]
+    pub struct PushAll<'a, T, I>
+    where
+        I: Iterator<Item = T>,
+    {
+        core: &'a Core<T>,
+        iter: Option<I>,
+        // Pulled and not accepted; empty while they are parked.
+        chunk: Vec<T>,
+        parked: Option<(Key, usize)>,
+        accepted: usize,
+        is_exhausted: bool,
+        panic: Option<Box<dyn Any + Send>>,
+        deadline: Option<Tick>,
+        #[pin]
+        timer: Timer,
+    }
+
+    impl<T, I: Iterator<Item = T>> PinnedDrop for PushAll<'_, T, I> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let Some((key, _)) = this.parked.take() {
+                this.core.abandon_wait(key);
+            }
+            let chunk = mem::take(this.chunk);
+            this.core.count_cancelled(chunk.len());
+            this.core.drop_items(chunk);
+        }
+    }
+}
+
+type Outcome<I> = Result<usize, PushAllError<I>>;
+
+impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
+    pub(crate) fn new(core: &'a Core<T>, iter: I) -> Self {
+        Self {
+            core,
+            iter: Some(iter),
+            chunk: Vec::new(),
+            parked: None,
+            accepted: 0,
+            is_exhausted: false,
+            panic: None,
+            deadline: None,
+            timer: Timer::new(),
+        }
+    }
+
+    /// Fills the chunk. A panic of the iterator is kept until what it gave before is pushed (I9).
+    fn pull(self: Pin<&mut Self>) {
+        let this = self.project();
+        let Some(iter) = this.iter else { return };
+        if *this.is_exhausted || this.panic.is_some() {
+            return;
+        }
+        if this.chunk.capacity() == 0 {
+            // A wrong hint costs memory, not items.
+            let (_, most) = catch_unwind(AssertUnwindSafe(|| iter.size_hint())).unwrap_or((0, None));
+            this.chunk.reserve_exact(most.unwrap_or(CHUNK).min(CHUNK));
+        }
+        let pulled = catch_unwind(AssertUnwindSafe(|| {
+            while this.chunk.len() < CHUNK {
+                let Some(item) = iter.next() else { return true };
+                this.chunk.push(item);
+            }
+            false
+        }));
+        match pulled {
+            Ok(is_exhausted) => *this.is_exhausted = is_exhausted,
+            Err(panic) => *this.panic = Some(panic),
+        }
+    }
+
+    /// The chunk found no room: the strategy decides about its first item, and if it waits, all of it is parked.
+    fn poll_full(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), RefuseReason>> {
+        ready!(coop::poll_proceed(cx)).made_progress();
+        let this = self.as_mut().project();
+        let core = *this.core;
+        let first = this.chunk.remove(0);
+        let (first, limit) = match core.admit(first) {
+            Admitted::Stored => {
+                *this.accepted += 1;
+                return Poll::Ready(Ok(()));
+            }
+            Admitted::Refused(error) => return Poll::Ready(Err(give_back(core, this.chunk, error))),
+            Admitted::Wait(item, limit) => (item, limit),
+        };
+        this.chunk.insert(0, first);
+        let refusal = if core.is_inside() {
+            Some(RefuseReason::WouldDeadlock)
+        } else if limit == Some(Duration::ZERO) {
+            Some(RefuseReason::TimedOut)
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            core.count_refused(reason, this.chunk.len());
+            return Poll::Ready(Err(reason));
+        }
+        *this.deadline = limit.and_then(|limit| core.now().after(limit));
+        let count = this.chunk.len();
+        match core.enqueue(Parked::Many(VecDeque::from(mem::take(this.chunk))), cx.waker().clone()) {
+            Queued::Served => *this.accepted += count,
+            Queued::Waiting(key) => *this.parked = Some((key, count)),
+            Queued::Closed(parked) => {
+                let rest = rest_of(parked);
+                *this.accepted += count - rest.len();
+                core.count_refused(RefuseReason::Closed, rest.len());
+                *this.chunk = rest;
+                return Poll::Ready(Err(RefuseReason::Closed));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The chunk is parked: it is handed over, shut out, or its time is over.
+    fn poll_parked(self: Pin<&mut Self>, key: Key, count: usize, cx: &mut Context<'_>) -> Poll<Result<(), RefuseReason>> {
+        let mut this = self.project();
+        let core = *this.core;
+        let (wait, reason) = match core.poll_waiter(key, cx.waker().clone()) {
+            Wait::Queued => {
+                let reason = match this.timer.as_mut().arm(core.clock(), *this.deadline) {
+                    Ok(()) if ready!(this.timer.poll(cx)).is_ok() => RefuseReason::TimedOut,
+                    _ => RefuseReason::NoTimer,
+                };
+                (core.leave(key, Some(reason)), reason)
+            }
+            over => (over, RefuseReason::Closed),
+        };
+        *this.parked = None;
+        let (Wait::Served(parked) | Wait::Shut(parked)) = wait else { return Poll::Pending };
+        *this.chunk = rest_of(parked);
+        *this.accepted += count - this.chunk.len();
+        Poll::Ready(if this.chunk.is_empty() { Ok(()) } else { Err(reason) })
+    }
+
+    /// Everything is in, or the panic of the iterator goes on.
+    fn end(self: Pin<&mut Self>, refused: Option<RefuseReason>) -> Poll<Outcome<I>> {
+        let this = self.project();
+        if let Some(panic) = this.panic.take() {
+            // Refused items, if any, were counted; their owner is unwinding.
+            this.core.drop_items(mem::take(this.chunk));
+            resume_unwind(panic);
+        }
+        let (Some(reason), Some(iter)) = (refused, this.iter.take()) else { return Poll::Ready(Ok(*this.accepted)) };
+        let pulled = mem::take(this.chunk);
+        Poll::Ready(Err(PushAllError { reason, accepted: *this.accepted, pulled, iter }))
+    }
+}
+
+impl<T, I: Iterator<Item = T>> Future for PushAll<'_, T, I> {
+    type Output = Outcome<I>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<I>> {
+        loop {
+            let step = if let Some((key, count)) = self.parked {
+                ready!(self.as_mut().poll_parked(key, count, cx))
+            } else if self.chunk.is_empty() {
+                if self.is_exhausted || self.panic.is_some() || self.iter.is_none() {
+                    return self.end(None);
+                }
+                self.as_mut().pull();
+                Ok(())
+            } else {
+                let this = self.as_mut().project();
+                let before = this.chunk.len();
+                this.core.offer_many(this.chunk);
+                *this.accepted += before - this.chunk.len();
+                if this.chunk.is_empty() { Ok(()) } else { ready!(self.as_mut().poll_full(cx)) }
+            };
+            if let Err(reason) = step {
+                return self.end(Some(reason));
+            }
+        }
+    }
+}
+
+impl<T, I: Iterator<Item = T>> fmt::Debug for PushAll<'_, T, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PushAll").field("accepted", &self.accepted).finish_non_exhaustive()
+    }
+}
+
+/// Puts a refused first item back, and counts the others with it.
+fn give_back<T>(core: &Core<T>, chunk: &mut Vec<T>, error: PushError<T>) -> RefuseReason {
+    let reason = error.reason();
+    core.count_refused(reason, chunk.len());
+    chunk.insert(0, error.into_inner());
+    reason
+}
+
+fn rest_of<T>(parked: Parked<T>) -> Vec<T> {
+    match parked {
+        Parked::Many(items) => items.into(),
+        Parked::One(item) => item.into_iter().collect(),
+        Parked::Permits { .. } => Vec::new(),
+    }
+}

@@ -1,0 +1,80 @@
+//! Pushes from plain threads.
+
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::{shorter, verdict};
+use crate::core::{Admitted, Core, Queued};
+use crate::error::{PushError, RefuseReason};
+use crate::gate::{Parked, Wait};
+use crate::time::{ThreadDeadline, park_thread};
+
+/// Pushes an item; the thread is parked while the strategy waits, for `limit` at most.
+pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>) -> Result<(), PushError<T>> {
+    let Err(item) = core.push(item) else { return Ok(()) };
+    let (item, limit) = match core.admit(item) {
+        Admitted::Stored => return Ok(()),
+        Admitted::Refused(error) => return Err(error),
+        Admitted::Wait(item, waits) => (item, shorter(waits, limit)),
+    };
+    if core.is_inside() || !may_block() {
+        return Err(core.refuse(RefuseReason::WouldDeadlock, item));
+    }
+    if limit == Some(Duration::ZERO) {
+        return Err(core.refuse(RefuseReason::TimedOut, item));
+    }
+    let waker = thread_waker();
+    let key = match core.enqueue(Parked::One(Some(item)), waker.clone()) {
+        Queued::Waiting(key) => key,
+        Queued::Closed(Parked::One(Some(item))) => return Err(core.refuse(RefuseReason::Closed, item)),
+        Queued::Served | Queued::Closed(_) => return Ok(()),
+    };
+    let deadline = ThreadDeadline::after(limit);
+    loop {
+        match core.poll_waiter(key, waker.clone()) {
+            Wait::Queued => {}
+            over => return verdict(over, RefuseReason::Closed),
+        }
+        let left = deadline.left();
+        if left == Some(Duration::ZERO) {
+            return verdict(core.leave(key, Some(RefuseReason::TimedOut)), RefuseReason::TimedOut);
+        }
+        park_thread(left);
+    }
+}
+
+/// Whether tokio lets this thread block: it runs no asynchronous tasks.
+fn may_block() -> bool {
+    // tokio answers by a panic only; where there is no runtime, the question is not needed.
+    Handle::try_current().is_err()
+        || catch_unwind(|| {
+            let (sender, receiver) = oneshot::channel::<()>();
+            drop(sender);
+            drop(receiver.blocking_recv());
+        })
+        .is_ok()
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The waker of this thread, made once.
+fn thread_waker() -> Waker {
+    let make = || Waker::from(Arc::new(Unpark(thread::current())));
+    thread_local! {
+        static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+    }
+    // A push from the destructor of another thread-local comes after this one is gone.
+    WAKER.try_with(Waker::clone).unwrap_or_else(|_| make())
+}

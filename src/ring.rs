@@ -1,0 +1,635 @@
+//! A bounded multi-producer ring whose room ends only when it is given free: the only unsafe code of the crate.
+//!
+//! A push is one compare-and-swap on `tail`, a write in place and a release store. Producers compare `tail` with the
+//! published `limit = gone + capacity`; the consumer side works in bulk under the head lock.
+//!
+//! Invariants that every `SAFETY` comment below cites:
+//!
+//! - **R1** `gone <= taken <= place`, and `place + reserved <= gone + capacity`. Only [`HeadGuard::free`] moves `gone`,
+//!   and it checks that `gone` stays behind `taken`.
+//! - **R2** The slot of place `p` is vacant once `taken > p - capacity`. With R1 every place below the limit has a vacant
+//!   slot, and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
+//! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word.
+//! - **R4** A slot whose turn word is not 0 holds a value. Only whoever holds the head lock empties it.
+
+#[cfg(all(test, backpressure_loom))]
+mod loom;
+mod place;
+#[cfg(all(test, not(backpressure_loom)))]
+mod tests;
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub(crate) use self::place::{Shape, Word};
+use crate::sync::{
+    AtomicU64, Backoff, CachePadded, Fault, Mutex, MutexGuard, Ordering, UnsafeCell, fault, order,
+};
+
+/// The largest capacity of a buffer: 2^24 (16 777 216) items.
+pub const MAX_CAPACITY: usize = 1 << 24;
+
+/// The ring; `X` is what else lives under its head lock.
+pub(crate) struct Ring<T, X> {
+    /// Place, closed bit and reserved count: the one word that a push writes.
+    tail: CachePadded<AtomicU64>,
+    signals: CachePadded<Signals>,
+    shape: Shape,
+    slots: Box<[Slot<T>]>,
+    head: CachePadded<Mutex<Head<X>>>,
+}
+
+/// What the consumer side tells the producers: written once a batch.
+struct Signals {
+    /// The first place without room.
+    limit: AtomicU64,
+    /// The level at which a producer must raise the alarm.
+    wake_at: AtomicU64,
+}
+
+struct Slot<T> {
+    /// 0 while vacant, else the mark of its place; zeroed memory is an empty ring.
+    turn: AtomicU64,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// The consumer's side.
+struct Head<X> {
+    /// The oldest place that was not taken.
+    taken: Word,
+    /// The published limit.
+    limit: Word,
+    /// Places given free and not yet published.
+    owed: u64,
+    /// `taken` and `gone` as totals since the start.
+    taken_total: u64,
+    gone_total: u64,
+    extra: X,
+}
+
+// SAFETY: a `T` is moved in by one thread (R3) and out by another (R4) and never shared, so `T: Send` is enough; `X` is
+// reached only through the lock.
+unsafe impl<T: Send, X: Send> Sync for Ring<T, X> {}
+
+impl<T, X> Ring<T, X> {
+    /// `None` if the memory cannot be had. `capacity` in `1 ..= MAX_CAPACITY`.
+    pub(crate) fn new(capacity: usize, extra: X) -> Option<Self> {
+        let shape = Shape::new(capacity);
+        let limit = shape.advance(Word::ZERO, shape.capacity());
+        Some(Self {
+            tail: CachePadded::new(AtomicU64::new(Word::ZERO.raw())),
+            signals: CachePadded::new(Signals {
+                limit: AtomicU64::new(limit.raw()),
+                wake_at: AtomicU64::new(Word::ZERO.never().raw()),
+            }),
+            shape,
+            slots: vacant_slots(capacity)?,
+            head: CachePadded::new(Mutex::new(Head {
+                taken: Word::ZERO,
+                limit,
+                owed: 0,
+                taken_total: 0,
+                gone_total: 0,
+                extra,
+            })),
+        })
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Stores `item` if there is room; `Ok(true)` asks the caller to raise the alarm.
+    #[inline]
+    pub(crate) fn push(&self, item: T) -> Result<bool, T> {
+        let early = self.early_alarm();
+        let Some(word) = self.claim() else { return Err(item) };
+        self.write(word, item);
+        Ok(early && self.is_due(self.shape.next(word)))
+    }
+
+    /// Stores as many of `items` as there is room for, from the front, in one claim.
+    pub(crate) fn push_many(&self, items: &mut Vec<T>) -> bool {
+        let Some((word, claimed)) = self.claim_many(items.len() as u64) else { return false };
+        let mut place = word;
+        for item in items.drain(..claimed) {
+            self.write(place, item);
+            place = self.shape.next(place);
+        }
+        self.is_due(if fault(Fault::FirstTicket) { self.shape.next(word) } else { place })
+    }
+
+    /// Reserves `n` places, all or none; `Some(true)` asks the caller to raise the alarm.
+    pub(crate) fn reserve(&self, n: u64) -> Option<bool> {
+        let mut backoff = Backoff::new();
+        // Ordering: Relaxed, the swap below validates the word.
+        let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        loop {
+            // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
+            let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
+            if word.is_closed() || self.room(word, limit) < n as i64 {
+                return None;
+            }
+            let next = word.with_reserved(word.reserved() + n);
+            match self.swap_tail(word, next) {
+                Ok(()) => return Some(self.is_due(next)),
+                Err(now) => word = now,
+            }
+            backoff.spin();
+        }
+    }
+
+    /// Turns a reserved place into an item: one swap, never refused, also after close. The caller owns a reserved place.
+    /// Returns whether to raise the alarm, and the word it left.
+    pub(crate) fn send(&self, item: T) -> (bool, Word) {
+        let mut backoff = Backoff::new();
+        // Ordering: Relaxed, the swap below validates the word.
+        let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        loop {
+            debug_assert!(word.reserved() > 0, "a permit stands for a reserved place");
+            let next = self.shape.next(word).with_reserved(word.reserved().saturating_sub(1));
+            match self.swap_tail(word, next) {
+                Ok(()) => {
+                    self.write(word, item);
+                    return (self.is_due(next), next);
+                }
+                Err(now) => word = now,
+            }
+            backoff.spin();
+        }
+    }
+
+    /// Whether a push would find the ring closed or full just now. Writes nothing.
+    #[inline]
+    pub(crate) fn look(&self) -> Look {
+        // Ordering: Relaxed, a hint; `limit` is read after `tail`, so that "full" was true at the load of `tail`.
+        let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        // Ordering: Acquire keeps the two loads in order.
+        let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
+        match (word.is_closed(), self.room(word, limit) > 0) {
+            (true, _) => Look::Closed,
+            (false, true) => Look::Room,
+            (false, false) => Look::Full,
+        }
+    }
+
+    /// Reserved + buffered + in flight, in `0 ..= capacity`, without the lock.
+    pub(crate) fn depth(&self) -> u64 {
+        // Ordering: Acquire keeps the loads in order: an old limit can only make the depth larger, and it is clamped.
+        let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
+        let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        let room = self.shape.distance(self.shape.level(word), limit);
+        self.clamp_depth(room)
+    }
+
+    /// Buffered + in flight, in `0 ..= capacity`, without the lock.
+    pub(crate) fn len(&self) -> u64 {
+        // Ordering: as in `depth`.
+        let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
+        let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        let free = self.shape.distance(word, limit);
+        self.clamp_depth(free)
+    }
+
+    fn clamp_depth(&self, free: i64) -> u64 {
+        let capacity = self.shape.capacity() as i64;
+        (capacity - free).clamp(0, capacity) as u64
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // Ordering: Acquire, so that whoever sees the bit sees what was done before it was set.
+        Word::from_raw(self.tail.load(Ordering::Acquire)).is_closed()
+    }
+
+    pub(crate) fn lock(&self) -> HeadGuard<'_, T, X> {
+        HeadGuard { ring: self, head: self.head.lock() }
+    }
+
+    /// Claims the next place, if there is room and the ring is open.
+    #[inline(always)]
+    fn claim(&self) -> Option<Word> {
+        let mut backoff = Backoff::new();
+        // Ordering: Relaxed, the swap below validates the word.
+        let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        loop {
+            // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
+            let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
+            if !(word.is_plain() && self.is_below(word, limit)) && !self.has_room_slow(word, limit) {
+                return None;
+            }
+            match self.swap_tail(word, self.shape.next(word)) {
+                Ok(()) => return Some(word),
+                Err(now) => word = now,
+            }
+            backoff.spin();
+        }
+    }
+
+    fn claim_many(&self, wanted: u64) -> Option<(Word, usize)> {
+        let mut backoff = Backoff::new();
+        // Ordering: Relaxed, the swap below validates the word.
+        let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        loop {
+            // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
+            let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
+            let n = self.room(word, limit).clamp(0, wanted as i64) as u64;
+            if n == 0 || word.is_closed() {
+                return None;
+            }
+            match self.swap_tail(word, self.shape.advance(word, n)) {
+                Ok(()) => return Some((word, n as usize)),
+                Err(now) => word = now,
+            }
+            backoff.spin();
+        }
+    }
+
+    /// The test of the fast path: the word is bare.
+    #[inline(always)]
+    fn is_below(&self, word: Word, limit: Word) -> bool {
+        if fault(Fault::FullByEquality) {
+            return word != limit;
+        }
+        word.is_before(limit)
+    }
+
+    #[cold]
+    fn has_room_slow(&self, word: Word, limit: Word) -> bool {
+        !word.is_closed() && !word.is_plain() && self.room(word, limit) > 0
+    }
+
+    /// Room in places; negative for a moment while a hand-over stands above the limit.
+    fn room(&self, word: Word, limit: Word) -> i64 {
+        self.shape.distance(word, limit) - word.reserved() as i64
+    }
+
+    #[inline(always)]
+    fn swap_tail(&self, from: Word, to: Word) -> Result<(), Word> {
+        // Ordering: AcqRel, one chain of read-modify-writes: it hands a vacant slot from whoever saw the limit to the
+        // holder of a permit, and `wake_at` from the sleeper to the producers. Relaxed on failure: the word is tried again.
+        let claim = order(Fault::ClaimRelaxed, Ordering::AcqRel);
+        match self.tail.compare_exchange_weak(from.raw(), to.raw(), claim, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(now) => Err(Word::from_raw(now)),
+        }
+    }
+
+    /// Fills the slot of a place that the caller has claimed.
+    #[inline(always)]
+    fn write(&self, word: Word, item: T) {
+        let slot = self.slot(word);
+        slot.value.with_mut(|value| {
+            // SAFETY: R2, R3: the slot is vacant and the caller's alone until the store below.
+            unsafe { value.write(MaybeUninit::new(item)) }
+        });
+        // Ordering: Release, partner of the Acquire in `HeadGuard::is_written`: the mark implies the value.
+        slot.turn.store(word.mark(), order(Fault::TurnRelaxed, Ordering::Release));
+    }
+
+    #[inline(always)]
+    fn slot(&self, word: Word) -> &Slot<T> {
+        // SAFETY: `index` is below the capacity, which is the number of slots.
+        unsafe { self.slots.get_unchecked(self.shape.index(word)) }
+    }
+
+    /// Whether the level that a claim has reached is one at which somebody waits; tells one caller only.
+    #[inline(always)]
+    fn is_due(&self, word: Word) -> bool {
+        // Ordering: Relaxed, after the claim: the sleeper swaps `wake_at` and then swaps `tail`, so a claim that follows
+        // its swap sees the alarm, and one that precedes it is seen by the sleeper.
+        let at = Word::from_raw(self.signals.wake_at.load(Ordering::Relaxed));
+        if word.is_plain() && word.is_before(at) {
+            return false;
+        }
+        self.fire_slow(word)
+    }
+
+    #[cold]
+    fn fire_slow(&self, word: Word) -> bool {
+        let level = self.shape.level(word);
+        // Ordering: Relaxed, as in `is_due`.
+        if level.is_before(Word::from_raw(self.signals.wake_at.load(Ordering::Relaxed))) {
+            return false;
+        }
+        // Ordering: AcqRel, partner of the swap in `HeadGuard::arm`: one of those who see the alarm takes it.
+        let at = self.signals.wake_at.swap(level.never().raw(), Ordering::AcqRel);
+        !level.is_before(Word::from_raw(at))
+    }
+
+    /// Whether the level of `tail` is one at which somebody waits.
+    pub(crate) fn is_due_now(&self, word: Word) -> bool {
+        self.is_due(word)
+    }
+
+    /// Moves an empty ring to a few places before the word wraps.
+    #[cfg(all(test, not(backpressure_loom)))]
+    fn start_near_the_wrap(&self) {
+        let start = self.shape.last_lap();
+        let mut head = self.lock();
+        head.head.taken = start;
+        head.head.limit = self.shape.advance(start, self.shape.capacity());
+        head.arm(None);
+        self.tail.store(start.raw(), Ordering::Relaxed);
+        self.signals.limit.store(head.head.limit.raw(), Ordering::Relaxed);
+        self.signals.wake_at.store(start.never().raw(), Ordering::Relaxed);
+    }
+
+    /// A close outside the head lock, as only a broken model does it.
+    #[cfg(all(test, backpressure_loom))]
+    pub(crate) fn close_unlocked(&self) {
+        // A load and a store, which the real close is not.
+        let word = Word::from_raw(self.tail.load(Ordering::Acquire));
+        self.tail.store(word.closed().raw(), Ordering::Release);
+    }
+
+    /// Only a broken model looks at the alarm before the claim.
+    #[inline(always)]
+    fn early_alarm(&self) -> bool {
+        !fault(Fault::AlarmBeforeClaim) || {
+            let at = Word::from_raw(self.signals.wake_at.load(Ordering::Relaxed));
+            let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+            !self.shape.next(word.place()).is_before(at)
+        }
+    }
+}
+
+impl<T, X> Drop for Ring<T, X> {
+    fn drop(&mut self) {
+        let mut head = self.lock();
+        while let Popped::Item(item) = head.pop() {
+            // The owner has emptied the ring and settled its accounts by now; this is for a ring that was never used up.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(item)));
+        }
+    }
+}
+
+impl<T, X> fmt::Debug for Ring<T, X> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("capacity", &self.capacity()).field("depth", &self.depth()).finish_non_exhaustive()
+    }
+}
+
+/// What [`Ring::look`] saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Room,
+    Full,
+    Closed,
+}
+
+/// The head lock, held.
+pub(crate) struct HeadGuard<'a, T, X> {
+    ring: &'a Ring<T, X>,
+    head: MutexGuard<'a, Head<X>>,
+}
+
+impl<T, X> HeadGuard<'_, T, X> {
+    /// Moves the written prefix, at most `max` items, to the end of `out`. Fewer than were claimed means that the next
+    /// claim is not written yet.
+    pub(crate) fn take(&mut self, max: usize, out: &mut Vec<T>) -> usize {
+        let claimed = self.buffered(self.tail()) as usize;
+        let max = max.min(claimed);
+        out.reserve(max);
+        let mut place = self.head.taken;
+        let mut count = 0;
+        while count < max && self.is_written(place) {
+            out.push(self.move_out(place));
+            place = self.ring.shape.next(place);
+            count += 1;
+        }
+        self.head.taken = place;
+        self.head.taken_total += count as u64;
+        count
+    }
+
+    /// Moves the oldest item out.
+    pub(crate) fn pop(&mut self) -> Popped<T> {
+        let place = self.head.taken;
+        if self.buffered(self.tail()) == 0 {
+            return Popped::Empty;
+        }
+        if !self.is_written(place) && !fault(Fault::EvictUnwritten) {
+            return Popped::Unwritten;
+        }
+        let item = self.move_out(place);
+        self.head.taken = self.ring.shape.next(place);
+        self.head.taken_total += 1;
+        Popped::Item(item)
+    }
+
+    /// Gives the room of `n` taken items free, to be published later.
+    pub(crate) fn free(&mut self, n: u64) {
+        // R1 rests on this test.
+        assert!(self.head.gone_total + n <= self.head.taken_total, "only what was taken can be settled");
+        self.head.gone_total += n;
+        self.head.owed += n;
+        if fault(Fault::LimitBeforeTail) {
+            self.publish();
+        }
+    }
+
+    /// Stores `item` in room that is free, published or not.
+    pub(crate) fn place(&mut self, item: T) -> Result<(), T> {
+        let mut word = self.tail();
+        loop {
+            if self.spare(word) == 0 {
+                return Err(item);
+            }
+            let next = self.ring.shape.next(word);
+            let bare = word.reserved() == 0 || fault(Fault::StoreWithPermits);
+            if bare && self.ring.room(word, self.head.limit) <= 0 {
+                // Ordering: Release, partner of the Acquire of later swaps. A store is enough: full with nothing
+                // reserved, and the head lock held, freezes the tail. It saves 0.5 ns of an eviction.
+                self.ring.tail.store(next.raw(), Ordering::Release);
+            } else if let Err(now) = self.ring.swap_tail(word, next) {
+                word = now;
+                continue;
+            }
+            self.ring.write(word, item);
+            return Ok(());
+        }
+    }
+
+    /// Reserves up to `n` places in room that is free, published or not; returns how many.
+    pub(crate) fn grant(&mut self, n: u64) -> u64 {
+        let mut word = self.tail();
+        loop {
+            let granted = self.spare(word).min(n);
+            if granted == 0 {
+                return 0;
+            }
+            match self.ring.swap_tail(word, word.with_reserved(word.reserved() + granted)) {
+                Ok(()) => return granted,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Takes `n` reserved places back.
+    pub(crate) fn give_back(&mut self, n: u64) {
+        let mut word = self.tail();
+        loop {
+            debug_assert!(word.reserved() >= n, "a permit stands for a reserved place");
+            match self.ring.swap_tail(word, word.with_reserved(word.reserved().saturating_sub(n))) {
+                Ok(()) => return,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Tells the producers of the room that was given free.
+    pub(crate) fn publish(&mut self) {
+        if self.head.owed == 0 {
+            return;
+        }
+        self.head.limit = self.paid_limit();
+        self.head.owed = 0;
+        // Ordering: Release, partner of the Acquire of whoever claims: room implies a vacant slot. It comes after the
+        // tail changes that it pays for, so that nobody overtakes a hand-over.
+        self.ring.signals.limit.store(self.head.limit.raw(), order(Fault::LimitRelaxed, Ordering::Release));
+    }
+
+    /// Shuts the intake; `false` if it was shut.
+    pub(crate) fn close(&mut self) -> bool {
+        let bit = Word::ZERO.closed().raw();
+        // Ordering: AcqRel, part of the chain on `tail`.
+        !Word::from_raw(self.ring.tail.fetch_or(bit, Ordering::AcqRel)).is_closed()
+    }
+
+    /// Sets the level at which a producer raises the alarm.
+    pub(crate) fn arm(&mut self, at: Option<Word>) {
+        let at = at.unwrap_or_else(|| self.ring.shape.level(self.tail()).never());
+        // Ordering: AcqRel, partner of the swap in `fire_slow`; the swap on `tail` in `tail_exact` hands it to the
+        // producers.
+        self.ring.signals.wake_at.swap(at.raw(), Ordering::AcqRel);
+    }
+
+    /// `tail` as some recent moment saw it; final where the protocol says so.
+    pub(crate) fn tail(&self) -> Word {
+        // Ordering: Acquire, partner of the claims' Release.
+        Word::from_raw(self.ring.tail.load(Ordering::Acquire))
+    }
+
+    /// `tail` as it is: takes part in the chain of swaps, so that later claims see what was armed before.
+    pub(crate) fn tail_exact(&self) -> Word {
+        if fault(Fault::SleepByLoad) {
+            return self.tail();
+        }
+        // Ordering: AcqRel, partner of every claim.
+        Word::from_raw(self.ring.tail.fetch_or(0, Ordering::AcqRel))
+    }
+
+    /// Claimed and not taken.
+    pub(crate) fn buffered(&self, word: Word) -> u64 {
+        self.ring.shape.distance(self.head.taken, word).max(0) as u64
+    }
+
+    /// Taken and not settled.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.head.taken_total - self.head.gone_total
+    }
+
+    /// Reserved + buffered + in flight, in `0 ..= capacity`.
+    pub(crate) fn depth(&self, word: Word) -> u64 {
+        word.reserved() + self.buffered(word) + self.in_flight()
+    }
+
+    /// Free places, published or not.
+    pub(crate) fn spare(&self, word: Word) -> u64 {
+        self.ring.room(word, self.paid_limit()).max(0) as u64
+    }
+
+    /// The position of the oldest item that was not taken: how many were taken since the start.
+    pub(crate) fn taken_total(&self) -> u64 {
+        self.head.taken_total
+    }
+
+    /// The place `n` items after the oldest one, at most the first place without room, at least the next one.
+    pub(crate) fn target(&self, n: u64) -> Word {
+        let target = self.ring.shape.advance(self.head.taken, n);
+        if fault(Fault::TargetBeyondLimit) {
+            return target;
+        }
+        let next = self.ring.shape.next(self.head.taken);
+        target.min(if next.is_before(self.head.limit) { self.head.limit } else { next })
+    }
+
+    /// The level at which the depth is `depth`, in `0 ..= capacity`.
+    pub(crate) fn level_at(&self, depth: u64) -> Word {
+        let shape = self.ring.shape;
+        // `limit` is the level of a full ring, and a lap is a capacity.
+        shape.advance(shape.previous_lap(self.head.limit), depth)
+    }
+
+    fn paid_limit(&self) -> Word {
+        self.ring.shape.advance(self.head.limit, self.head.owed)
+    }
+
+    fn is_written(&self, place: Word) -> bool {
+        // Ordering: Acquire, partner of the Release in `Ring::write`.
+        let turn = self.ring.slot(place).turn.load(Ordering::Acquire);
+        debug_assert!(turn == 0 || turn == place.mark(), "the mark is of this place");
+        turn != 0
+    }
+
+    /// The caller has seen that the slot is written, and moves `taken` past it.
+    fn move_out(&mut self, place: Word) -> T {
+        let slot = self.ring.slot(place);
+        let item = slot.value.with_mut(|value| {
+            // SAFETY: R4: the slot is written, and `&mut self` holds the head lock.
+            let value = unsafe { value.read() };
+            // SAFETY: R4: what was written is a `T`.
+            unsafe { value.assume_init() }
+        });
+        // Ordering: Relaxed, the Release of `limit` or the chain on `tail` carries it. Writing each slot that is freed
+        // leaves its line with the consumer's last word, which alone was worth 2x to the producers.
+        slot.turn.store(0, Ordering::Relaxed);
+        item
+    }
+}
+
+impl<T, X> Deref for HeadGuard<'_, T, X> {
+    type Target = X;
+
+    fn deref(&self) -> &X {
+        &self.head.extra
+    }
+}
+
+impl<T, X> DerefMut for HeadGuard<'_, T, X> {
+    fn deref_mut(&mut self) -> &mut X {
+        &mut self.head.extra
+    }
+}
+
+/// What [`HeadGuard::pop`] found.
+#[derive(Debug)]
+pub(crate) enum Popped<T> {
+    Item(T),
+    Empty,
+    /// The oldest place is claimed and its item not written yet.
+    Unwritten,
+}
+
+/// Zeroed memory, touched only as the ring fills.
+#[cfg(not(backpressure_loom))]
+fn vacant_slots<T>(capacity: usize) -> Option<Box<[Slot<T>]>> {
+    let layout = std::alloc::Layout::array::<Slot<T>>(capacity).ok()?;
+    // SAFETY: the layout is not empty: there is at least one slot, and it holds a turn word.
+    let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+    if memory.is_null() {
+        return None;
+    }
+    let slots = std::ptr::slice_from_raw_parts_mut(memory.cast::<Slot<T>>(), capacity);
+    // SAFETY: allocated above with this layout by the allocator that `Box` uses; zeroes are a vacant slot, since a turn
+    // of 0 is one and the value may be uninitialised.
+    Some(unsafe { Box::from_raw(slots) })
+}
+
+#[cfg(backpressure_loom)]
+fn vacant_slots<T>(capacity: usize) -> Option<Box<[Slot<T>]>> {
+    let slot = |_| Slot { turn: AtomicU64::new(0), value: UnsafeCell::new(MaybeUninit::uninit()) };
+    Some((0..capacity).map(slot).collect())
+}

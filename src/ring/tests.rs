@@ -1,0 +1,245 @@
+//! The ring on one thread and on several, against a `VecDeque`; loom explores the interleavings.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::*;
+
+const CAPACITIES: [usize; 6] = [1, 2, 3, 5, 7, 1000];
+
+fn ring<T>(capacity: usize) -> Ring<T, ()> {
+    Ring::new(capacity, ()).expect("memory")
+}
+
+/// Takes up to `max` and gives their room free.
+fn take<T>(ring: &Ring<T, ()>, max: usize) -> Vec<T> {
+    let mut out = Vec::new();
+    let mut head = ring.lock();
+    let n = head.take(max, &mut out);
+    head.free(n as u64);
+    head.publish();
+    out
+}
+
+#[test]
+fn holds_exactly_its_capacity_and_keeps_the_order() {
+    for capacity in CAPACITIES {
+        let ring = ring(capacity);
+        let mut next = 0;
+        let mut expected = 0;
+        for round in 0..50 {
+            while ring.push(next).is_ok() {
+                next += 1;
+            }
+            assert_eq!(next - expected, capacity, "capacity {capacity}");
+            assert_eq!((ring.len(), ring.depth(), ring.look()), (capacity as u64, capacity as u64, Look::Full));
+            for item in take(&ring, 1 + round % capacity) {
+                assert_eq!(item, expected);
+                expected += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn room_ends_at_free_not_at_take() {
+    let ring = ring(3);
+    assert!((0..3).all(|i| ring.push(i).is_ok()));
+    let mut out = Vec::new();
+    let mut head = ring.lock();
+    assert_eq!(head.take(2, &mut out), 2);
+    head.publish();
+    drop(head);
+    assert_eq!(ring.push(3), Err(3));
+    let mut head = ring.lock();
+    head.free(1);
+    head.publish();
+    drop(head);
+    assert_eq!(ring.push(3), Ok(false));
+    assert_eq!(ring.push(4), Err(4));
+}
+
+#[test]
+fn a_random_history_is_that_of_a_deque() {
+    let mut random = 1_u64;
+    let mut next = move |n: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % n
+    };
+    for capacity in CAPACITIES {
+        let (ring, mut model, mut permits) = (ring(capacity), VecDeque::new(), 0_usize);
+        for i in 0..20_000_u64 {
+            let depth = model.len() + permits;
+            match next(6) {
+                0 | 1 => assert_eq!(ring.push(i).is_ok(), depth < capacity && { model.push_back(i); true }),
+                2 => {
+                    let mut items: Vec<u64> = (0..next(5)).map(|k| i * 10 + k).collect();
+                    let fits = items.len().min(capacity - depth);
+                    model.extend(&items[..fits]);
+                    let rest = items[fits..].to_vec();
+                    ring.push_many(&mut items);
+                    assert_eq!(items, rest);
+                }
+                3 => {
+                    let n = next(3);
+                    if ring.reserve(n).is_some() {
+                        assert!(depth + n as usize <= capacity);
+                        permits += n as usize;
+                    }
+                }
+                4 if permits > 0 => {
+                    permits -= 1;
+                    if next(2) == 0 {
+                        ring.send(i);
+                        model.push_back(i);
+                    } else {
+                        ring.lock().give_back(1);
+                    }
+                }
+                _ => {
+                    let max = next(capacity as u64 + 1) as usize;
+                    let expected: Vec<u64> = model.drain(..max.min(model.len())).collect();
+                    assert_eq!(take(&ring, max), expected);
+                }
+            }
+            assert_eq!(ring.len(), model.len() as u64);
+            assert_eq!(ring.depth(), (model.len() + permits) as u64);
+        }
+    }
+}
+
+#[test]
+fn displacing_keeps_the_bound_and_the_order() {
+    for capacity in CAPACITIES {
+        let ring = ring(capacity);
+        assert!((0..capacity).all(|i| ring.push(i).is_ok()));
+        for i in capacity..10 * capacity {
+            let mut head = ring.lock();
+            assert_eq!(head.place(i), Err(i));
+            let Popped::Item(victim) = head.pop() else { panic!("there is one") };
+            assert_eq!(victim, i - capacity);
+            head.free(1);
+            assert_eq!(head.place(i), Ok(()));
+            head.publish();
+        }
+        assert_eq!(take(&ring, usize::MAX), (9 * capacity..10 * capacity).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn closed_refuses_pushes_but_not_permits() {
+    let ring = ring(3);
+    assert_eq!(ring.push(1), Ok(false));
+    assert_eq!(ring.reserve(1), Some(false));
+    assert!(ring.lock().close());
+    assert!(!ring.lock().close());
+    assert_eq!(ring.push(2), Err(2));
+    assert_eq!(ring.reserve(1), None);
+    let mut items = vec![3];
+    assert!(!ring.push_many(&mut items) && items == [3]);
+    let (_, word) = ring.send(4);
+    assert!(word.is_closed() && word.reserved() == 0);
+    assert_eq!(take(&ring, 9), [1, 4]);
+}
+
+#[test]
+fn an_alarm_is_raised_once_at_its_level() {
+    let ring = ring(5);
+    let mut head = ring.lock();
+    let at = head.target(3);
+    head.arm(Some(at));
+    drop(head);
+    assert_eq!((0..5).map(|i| ring.push(i) == Ok(true)).collect::<Vec<_>>(), [false, false, true, false, false]);
+}
+
+#[test]
+fn an_alarm_counts_what_permits_hold() {
+    let ring = ring(5);
+    let mut head = ring.lock();
+    let at = head.level_at(3);
+    head.arm(Some(at));
+    drop(head);
+    assert_eq!(ring.reserve(2), Some(false));
+    assert_eq!(ring.push(0), Ok(true));
+}
+
+#[test]
+fn the_last_lap_wraps_into_the_first() {
+    for capacity in [1, 2, 3, 1000] {
+        let ring = ring(capacity);
+        ring.start_near_the_wrap();
+        for i in 0..4 * capacity {
+            assert_eq!(ring.push(i).is_ok(), true);
+            if i % 2 == 1 || capacity == 1 {
+                let all = take(&ring, capacity);
+                assert_eq!(all.last(), Some(&i));
+            }
+        }
+    }
+}
+
+#[test]
+fn zero_sized_items_are_counted_like_others() {
+    let ring = ring(1000);
+    assert!((0..1000).all(|_| ring.push(()).is_ok()));
+    assert_eq!(ring.push(()), Err(()));
+    assert_eq!(take(&ring, usize::MAX).len(), 1000);
+}
+
+#[test]
+fn what_is_left_is_dropped_once() {
+    struct Counted(Arc<AtomicUsize>, bool);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            assert!(!self.1, "as asked");
+        }
+    }
+    for capacity in CAPACITIES {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let ring = ring(capacity);
+        for i in 0..capacity + capacity / 2 {
+            if i == capacity {
+                drop(take(&ring, capacity / 2));
+            }
+            assert!(ring.push(Counted(Arc::clone(&drops), i % 3 == 2 && i >= capacity / 2)).is_ok());
+        }
+        drop(ring);
+        assert_eq!(drops.load(Ordering::Relaxed), capacity + capacity / 2);
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_an_answer() {
+    assert!(Ring::<[u8; 1 << 40], ()>::new(MAX_CAPACITY, ()).is_none());
+}
+
+#[test]
+fn producers_and_a_consumer_lose_nothing() {
+    const EACH: usize = 50_000;
+    let ring = ring::<(usize, usize)>(64);
+    let mut seen = [0; 3];
+    thread::scope(|scope| {
+        for producer in 0..3 {
+            let ring = &ring;
+            scope.spawn(move || {
+                for i in 0..EACH {
+                    while ring.push((producer, i)).is_err() {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        while seen.iter().sum::<usize>() < 3 * EACH {
+            for (producer, i) in take(&ring, 16) {
+                assert_eq!(i, seen[producer], "one producer's items keep their order");
+                seen[producer] += 1;
+            }
+        }
+    });
+    assert_eq!(ring.depth(), 0);
+}

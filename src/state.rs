@@ -1,0 +1,278 @@
+//! The state of the buffer, as a pure table of depth against the watermarks.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::error::BuildError;
+
+/// How full the buffer is, by its depth (reserved + buffered + in flight).
+///
+/// A state is entered at its mark at once, and left only when the depth has fallen below the mark by the hysteresis
+/// `h = min(max(1.25 * batch / capacity, 0.10), mark / 2)` of the capacity, so that the batch that leaves at each flush
+/// does not flip it. Depth 0 is always [`Normal`](Self::Normal).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum State {
+    /// Below the low mark.
+    #[default]
+    Normal = 0,
+    /// At or above the low mark.
+    Elevated = 1,
+    /// At or above the high mark.
+    Critical = 2,
+    /// No room.
+    Blocked = 3,
+    /// The intake is shut; the last state.
+    Draining = 4,
+}
+
+impl State {
+    /// All states, in order.
+    pub const ALL: [Self; 5] = [Self::Normal, Self::Elevated, Self::Critical, Self::Blocked, Self::Draining];
+
+    /// The name in lower case, as in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Elevated => "elevated",
+            Self::Critical => "critical",
+            Self::Blocked => "blocked",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The low and the high mark, as shares of the capacity: `0 < low < high <= 1`.
+///
+/// Default: 0.5 and 0.8. At half full a well-sized buffer is already behind; at 0.8 there is still time to act.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Watermarks {
+    low: f64,
+    high: f64,
+}
+
+impl Watermarks {
+    /// # Errors
+    ///
+    /// [`BuildError::Watermarks`] unless `0 < low < high <= 1`; so for NaN, too.
+    pub fn new(low: f64, high: f64) -> Result<Self, BuildError> {
+        if low > 0.0 && low < high && high <= 1.0 {
+            Ok(Self { low, high })
+        } else {
+            Err(BuildError::Watermarks { low, high })
+        }
+    }
+
+    /// The low mark.
+    #[must_use]
+    pub const fn low(self) -> f64 {
+        self.low
+    }
+
+    /// The high mark.
+    #[must_use]
+    pub const fn high(self) -> f64 {
+        self.high
+    }
+}
+
+impl Default for Watermarks {
+    fn default() -> Self {
+        Self { low: 0.5, high: 0.8 }
+    }
+}
+
+/// The marks of one capacity and batch limit in items: rise at or above, fall below.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Levels {
+    rise: [u64; 3],
+    fall: [u64; 3],
+    low: f64,
+    span: f64,
+}
+
+impl Levels {
+    /// `capacity` and `batch` at least 1.
+    pub(crate) fn new(marks: Watermarks, capacity: usize, batch: usize) -> Self {
+        let capacity = capacity as f64;
+        let batch_share = 1.25 * batch as f64 / capacity;
+        let shares = [marks.low, marks.high, 1.0];
+        let hysteresis = shares.map(|mark| batch_share.max(0.10).min(mark / 2.0));
+        Self {
+            // An item more than a mark is an item at it: rounding up, with care for 0.8 * 100 = 80.00000000000001.
+            rise: shares.map(|mark| ((mark * capacity - 1e-6).ceil() as u64).max(1)),
+            fall: std::array::from_fn(|i| ((shares[i] - hysteresis[i]) * capacity - 1e-6).ceil().max(1.0) as u64),
+            low: marks.low * capacity,
+            span: marks.high * capacity - marks.low * capacity,
+        }
+    }
+
+    /// The state that follows `state` at this depth.
+    pub(crate) fn next(&self, state: State, depth: u64) -> State {
+        const OPEN: [State; 4] = [State::Normal, State::Elevated, State::Critical, State::Blocked];
+        if state == State::Draining {
+            return state;
+        }
+        let risen = self.rise.iter().filter(|&&mark| depth >= mark).count();
+        let mut level = (state as usize).max(risen);
+        while level > risen && (depth < self.fall[level - 1] || depth == 0) {
+            level -= 1;
+        }
+        OPEN[level]
+    }
+
+    /// The lowest mark above `state`, as a depth.
+    pub(crate) fn mark_above(&self, state: State) -> Option<u64> {
+        self.rise.get(state as usize).copied()
+    }
+
+    /// `(depth - low) / (high - low)`, in `0.0 ..= 1.0`.
+    pub(crate) fn pressure(&self, depth: u64) -> f64 {
+        ((depth as f64 - self.low) / self.span).clamp(0.0, 1.0)
+    }
+}
+
+/// How often each state followed each other one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transitions {
+    counts: [[u64; 5]; 5],
+}
+
+impl Transitions {
+    /// Transitions from `from` to `to`.
+    #[must_use]
+    pub const fn count(&self, from: State, to: State) -> u64 {
+        self.counts[from as usize][to as usize]
+    }
+
+    /// Transitions into `state`, from whichever.
+    #[must_use]
+    pub fn into(&self, state: State) -> u64 {
+        self.counts.iter().map(|row| row[state as usize]).sum()
+    }
+
+    /// All transitions.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.counts.iter().flatten().sum()
+    }
+}
+
+/// The state and its history; lives under the head lock.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    levels: Levels,
+    state: State,
+    transitions: Transitions,
+}
+
+impl Machine {
+    pub(crate) fn new(levels: Levels) -> Self {
+        Self { levels, state: State::Normal, transitions: Transitions::default() }
+    }
+
+    /// Follows the depth; `Some` is the new state.
+    pub(crate) fn observe(&mut self, depth: u64, closed: bool) -> Option<State> {
+        let next = if closed { State::Draining } else { self.levels.next(self.state, depth) };
+        if next == self.state {
+            return None;
+        }
+        self.transitions.counts[self.state as usize][next as usize] += 1;
+        self.state = next;
+        Some(next)
+    }
+
+    /// The next depth at which the state rises.
+    pub(crate) fn mark_above(&self) -> Option<u64> {
+        self.levels.mark_above(self.state)
+    }
+
+    pub(crate) const fn transitions(&self) -> Transitions {
+        self.transitions
+    }
+}
+
+/// The published state, readable without the lock; written only under it.
+#[derive(Debug, Default)]
+pub(crate) struct StateCell(AtomicU8);
+
+impl StateCell {
+    pub(crate) fn get(&self) -> State {
+        // Ordering: Relaxed, a single word; whoever must see the last state reads it after a wake-up that orders it.
+        State::ALL[usize::from(self.0.load(Ordering::Relaxed)).min(4)]
+    }
+
+    pub(crate) fn set(&self, state: State) {
+        // Ordering: Relaxed, as above; the head lock orders the writers.
+        self.0.store(state as u8, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The definition, in real numbers.
+    fn expected(marks: [f64; 3], capacity: usize, batch: usize, state: State, depth: u64) -> State {
+        let share = depth as f64 / capacity as f64;
+        let mut level = 0;
+        for (i, mark) in marks.into_iter().enumerate() {
+            let h = (1.25 * batch as f64 / capacity as f64).max(0.10).min(mark / 2.0);
+            let inside = share >= mark - 1e-9 || (state as usize > i && depth > 0 && share >= mark - h - 1e-9);
+            if inside {
+                level = i + 1;
+            }
+        }
+        State::ALL[level]
+    }
+
+    #[test]
+    fn the_table_is_the_definition() {
+        for capacity in [1, 2, 3, 5, 10, 100] {
+            for batch in [1, 2, capacity] {
+                for (low, high) in [(0.5, 0.8), (0.01, 1.0), (0.01, 0.02), (0.99, 1.0), (0.3, 0.31)] {
+                    let levels = Levels::new(Watermarks { low, high }, capacity, batch);
+                    for state in &State::ALL[..4] {
+                        for depth in 0..=capacity as u64 {
+                            assert_eq!(
+                                levels.next(*state, depth),
+                                expected([low, high, 1.0], capacity, batch, *state, depth),
+                                "capacity {capacity}, batch {batch}, marks {low} {high}, {state} at {depth}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn draining_is_the_last_state() {
+        let levels = Levels::new(Watermarks::default(), 10, 1);
+        assert!((0..=10).all(|depth| levels.next(State::Draining, depth) == State::Draining));
+        let mut machine = Machine::new(levels);
+        assert_eq!(machine.observe(0, true), Some(State::Draining));
+        assert_eq!(machine.observe(10, true), None);
+    }
+
+    #[test]
+    fn marks_must_be_two_shares_in_order() {
+        for (low, high) in [(0.0, 0.5), (0.5, 0.5), (0.8, 0.5), (0.5, 1.1), (f64::NAN, 0.5), (0.5, f64::NAN), (-1.0, 1.0)] {
+            assert!(Watermarks::new(low, high).is_err(), "{low} {high}");
+        }
+        assert!(Watermarks::new(f64::MIN_POSITIVE, 1.0).is_ok());
+    }
+
+    #[test]
+    fn pressure_is_a_share_between_the_marks() {
+        let levels = Levels::new(Watermarks::default(), 100, 1);
+        assert_eq!([0, 50, 65, 80, 100].map(|depth| levels.pressure(depth)), [0.0, 0.0, 0.5, 1.0, 1.0]);
+    }
+}
