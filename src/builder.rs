@@ -179,10 +179,7 @@ impl<T: Send + 'static> Builder<T> {
     /// # Errors
     ///
     /// [`BuildError`] for a setting that cannot work.
-    pub fn build<S: BatchSink<T> + 'static>(
-        self,
-        sink: S,
-    ) -> Result<(BackpressureController<T>, Flusher), BuildError> {
+    pub fn build<S: BatchSink<T> + 'static>(self, sink: S) -> Result<(BackpressureController<T>, Flusher), BuildError> {
         let batch = self.check()?;
         let settings = Settings {
             retry: self.retry,

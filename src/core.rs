@@ -1,10 +1,11 @@
 //! Admission, taking and settling: the runtime-free heart that producers, flusher and guards share.
 
+mod admit;
 mod context;
 mod ending;
 mod loss;
+mod settle;
 
-use std::error::Error;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,20 +15,19 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
+pub(crate) use self::admit::{Admitted, Queued};
 pub(crate) use self::context::Inside;
 pub(crate) use self::ending::{DrainId, Ending};
 pub use self::loss::Loss;
 pub(crate) use self::loss::LossHook;
+pub(crate) use self::settle::{End, Left};
 use crate::batch::{Batch, BatchId, Parts};
-use crate::error::{LossReason, PushError, RefuseReason};
-use crate::flight::{Flight, FlightKey, Flights, Mark, Phase, Seqs, Sorted, Unmarked};
-use crate::gate::{Effects, Evicted, Gate, Key, Locked, Parked, Victims, Wait};
-use crate::ledger::{Flushes, Outcome, Snapshot, Tally};
+use crate::flight::{Flight, FlightKey, Flights, Phase, Seqs};
+use crate::gate::{Effects, Gate, Locked};
+use crate::ledger::{Snapshot, Tally};
 use crate::pace::{FlushReason, Pace, Plan, View};
-use crate::ring::Look;
 use crate::state::{Levels, State};
-use crate::strategy::{Admission, Pressure, Strategy};
-use crate::sync::Backoff;
+use crate::strategy::Strategy;
 use crate::time::{Clock, Tick};
 
 pub(crate) struct Core<T> {
@@ -64,22 +64,6 @@ pub(crate) struct Parameters<T> {
     pub(crate) nonce: u64,
 }
 
-/// What became of an offer.
-pub(crate) enum Admitted<T> {
-    Stored,
-    Refused(PushError<T>),
-    /// The strategy waits, with this time limit.
-    Wait(T, Option<Duration>),
-}
-
-/// What a producer that wants to wait finds.
-pub(crate) enum Queued<T> {
-    /// All in; places that were granted are the caller's.
-    Served,
-    Waiting(Key),
-    Closed(Parked<T>),
-}
-
 /// What the flusher does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -93,29 +77,6 @@ pub(crate) enum Step {
     Drained,
     /// Drain's deadline has passed.
     Expired,
-}
-
-/// What an attempt has left to do.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    Nothing,
-    /// A guard still holds the items.
-    NotHome,
-    /// The items that are to be sent again are at home.
-    Some,
-}
-
-/// How a call of the sink ended, without its error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Ok,
-    Retry,
-    Throttled,
-    TooLarge,
-    Permanent,
-    Panicked,
-    TimedOut,
-    Cancelled,
 }
 
 impl<T> Core<T> {
@@ -140,172 +101,6 @@ impl<T> Core<T> {
         })
     }
 
-    // Admission.
-
-    /// Stores an item, or decides by the strategy without waiting.
-    #[inline]
-    pub(crate) fn try_push(&self, item: T) -> Result<(), PushError<T>> {
-        match self.push(item) {
-            Ok(()) => Ok(()),
-            Err(item) => self.try_push_slow(item),
-        }
-    }
-
-    #[cold]
-    fn try_push_slow(&self, item: T) -> Result<(), PushError<T>> {
-        match self.admit(item) {
-            Admitted::Stored => Ok(()),
-            Admitted::Refused(error) => Err(error),
-            Admitted::Wait(item, _) => Err(self.refuse(RefuseReason::Full, item)),
-        }
-    }
-
-    /// Stores an item if there is room.
-    #[inline]
-    pub(crate) fn push(&self, item: T) -> Result<(), T> {
-        if self.gate.push(item)? {
-            self.alarm();
-        }
-        Ok(())
-    }
-
-    /// Stores as many items as there is room for, from the front.
-    pub(crate) fn offer_many(&self, items: &mut Vec<T>) {
-        if self.gate.push_many(items) {
-            self.alarm();
-        }
-    }
-
-    /// Lets the strategy decide about an item that found no room.
-    #[cold]
-    pub(crate) fn admit(&self, item: T) -> Admitted<T> {
-        match self.gate.look() {
-            Look::Closed => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),
-            Look::Room | Look::Full => {}
-        }
-        match self.decide(&item) {
-            Admission::Wait => Admitted::Wait(item, None),
-            Admission::WaitFor(limit) => Admitted::Wait(item, Some(limit)),
-            Admission::Refuse => Admitted::Refused(self.refuse(RefuseReason::Full, item)),
-            Admission::EvictOldest => self.evict(item),
-        }
-    }
-
-    /// Asks the strategy; one that panics refuses.
-    fn decide(&self, item: &T) -> Admission {
-        let pressure = || Pressure {
-            state: self.gate.state(),
-            depth: self.gate.depth() as usize,
-            capacity: self.gate.capacity(),
-        };
-        match &self.strategy {
-            Strategy::Custom(_) => self.guard(|| self.strategy.admit(item, pressure)).unwrap_or(Admission::Refuse),
-            built_in => built_in.admit(item, pressure),
-        }
-    }
-
-    fn evict(&self, mut item: T) -> Admitted<T> {
-        if loss::is_in_hook() {
-            return Admitted::Refused(self.refuse(RefuseReason::Full, item));
-        }
-        let mut backoff = Backoff::new();
-        loop {
-            let mut victims = Victims::new();
-            let mut locked = self.gate.lock();
-            let evicted = locked.evict(item, &mut victims);
-            self.apply(locked.finish_eviction());
-            for victim in victims {
-                self.lose_evicted(victim);
-            }
-            match evicted {
-                Evicted::Stored => return Admitted::Stored,
-                Evicted::Closed(item) => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),
-                Evicted::Unwritten(back) if !backoff.is_exhausted() => item = back,
-                Evicted::Full(item) | Evicted::Unwritten(item) => {
-                    return Admitted::Refused(self.refuse(RefuseReason::Full, item));
-                }
-            }
-            backoff.spin();
-        }
-    }
-
-    #[inline]
-    pub(crate) fn refuse(&self, reason: RefuseReason, item: T) -> PushError<T> {
-        self.gate.refusals().add(reason, 1);
-        PushError::new(reason, item)
-    }
-
-    pub(crate) fn count_refused(&self, reason: RefuseReason, n: usize) {
-        self.gate.refusals().add(reason, n as u64);
-    }
-
-    /// Counts items that were offered and given up.
-    pub(crate) fn count_cancelled(&self, n: usize) {
-        if n > 0 {
-            self.gate.lock().desk().ledger.cancelled += n as u64;
-        }
-    }
-
-    /// Queues a producer, after a last try under the lock.
-    pub(crate) fn enqueue(&self, mut parked: Parked<T>, waker: Waker) -> Queued<T> {
-        let mut locked = self.gate.lock();
-        let queued = match locked.try_serve(&mut parked) {
-            Ok(()) => Queued::Served,
-            Err(Look::Closed) => Queued::Closed(parked),
-            Err(_) => Queued::Waiting(locked.park(parked, waker)),
-        };
-        self.apply(locked.finish());
-        queued
-    }
-
-    /// What a queued producer finds.
-    pub(crate) fn poll_waiter(&self, key: Key, waker: Waker) -> Wait<T> {
-        let mut locked = self.gate.lock();
-        let (wait, stale) = locked.poll_waiter(key, waker);
-        drop(locked);
-        drop(stale);
-        wait
-    }
-
-    /// Takes a producer out of the queue: for `reason`, or because it gave up.
-    pub(crate) fn leave(&self, key: Key, reason: Option<RefuseReason>) -> Wait<T> {
-        let mut locked = self.gate.lock();
-        let (wait, waker) = locked.leave(key, reason);
-        self.apply(locked.finish());
-        drop(waker);
-        wait
-    }
-
-    /// Reserves `n` places if there is room.
-    pub(crate) fn reserve(&self, n: u64) -> bool {
-        match self.gate.reserve(n) {
-            None => false,
-            Some(false) => true,
-            Some(true) => {
-                self.alarm();
-                true
-            }
-        }
-    }
-
-    /// Turns a reserved place into an item.
-    pub(crate) fn send(&self, item: T) {
-        let (alarm, is_closed) = self.gate.send(item);
-        if alarm {
-            self.alarm();
-        }
-        if is_closed {
-            self.sweep();
-        }
-    }
-
-    /// Gives `n` reserved places back.
-    pub(crate) fn release(&self, n: u64) {
-        let mut locked = self.gate.lock();
-        locked.release(n);
-        self.apply(locked.finish());
-    }
-
     #[cold]
     fn alarm(&self) {
         self.apply(self.gate.alarm());
@@ -327,8 +122,6 @@ impl<T> Core<T> {
             waker.wake();
         }
     }
-
-    // Taking.
 
     /// What the end makes of the flusher's next step, if it makes anything of it.
     pub(crate) fn end(&self) -> Option<Step> {
@@ -476,137 +269,6 @@ impl<T> Core<T> {
         (extra, hangar.ending.deadline())
     }
 
-    // Settling.
-
-    /// A guard was dropped: its batch comes home.
-    pub(crate) fn land(&self, key: FlightKey, items: Vec<T>, marks: Vec<Mark>) {
-        let mut locked = self.gate.lock();
-        let flights = &mut locked.desk().rest.flights;
-        let phase = flights.get_mut(key).map(|flight| flight.phase);
-        match phase {
-            Some(Phase::Out) => {
-                if let Some(flight) = flights.get_mut(key) {
-                    (flight.phase, flight.items, flight.marks) = (Phase::Home, items, marks);
-                }
-                locked.ring_bell();
-                self.apply(locked.finish());
-            }
-            Some(Phase::AbandonedOut) => {
-                flights.remove(key);
-                drop(locked);
-                // They were counted when drain's deadline passed.
-                self.lose_all(items, LossReason::Abandoned, None);
-            }
-            Some(Phase::DeliveredOut | Phase::Home) | None => {
-                flights.remove(key);
-                drop(locked);
-                self.drop_items(items);
-            }
-        }
-    }
-
-    /// Settles what an attempt has settled. `error` is what items that were moved out have failed with.
-    pub(crate) fn judge(
-        &self,
-        key: FlightKey,
-        end: End,
-        error: Option<&Arc<dyn Error + Send + Sync>>,
-        spare: &mut Vec<T>,
-    ) -> Left {
-        let mut locked = self.gate.lock();
-        let desk = locked.desk();
-        let Some(flight) = desk.rest.flights.get_mut(key) else { return Left::Nothing };
-        if !mem::replace(&mut flight.is_counted, true) {
-            *end.counter(&mut desk.ledger.flushes) += 1;
-        }
-        let is_home = flight.phase == Phase::Home;
-        if !is_home && end != End::Ok {
-            return Left::NotHome;
-        }
-        let sorted = flight.sort(if end == End::Ok { Unmarked::Delivered } else { Unmarked::Left });
-        let Sorted { delivered, delivered_items, failed, left, left_items } = sorted;
-        let remains = left.len() > 0;
-        if remains {
-            let changed = delivered.len() > 0 || !failed.is_empty();
-            flight.id = if changed { flight.id.part_of(left.get(0)) } else { flight.id };
-            (flight.seqs, flight.items) = (left, left_items);
-        } else if is_home {
-            desk.rest.flights.remove(key);
-        } else {
-            flight.phase = Phase::DeliveredOut;
-        }
-        settle_runs(&mut locked, &delivered, Outcome::Delivered);
-        for one in &failed {
-            locked.settle(one.seq..one.seq + 1, Outcome::Lost(LossReason::Failed));
-        }
-        self.apply(locked.finish());
-        self.recycle(delivered_items, spare);
-        for one in failed {
-            let error = one.error.or_else(|| error.cloned());
-            self.lose(one.item, LossReason::Failed, error);
-        }
-        if remains { Left::Some } else { Left::Nothing }
-    }
-
-    /// Settles what an attempt that was cut off has settled, unless that has been done.
-    fn judge_once(&self, key: FlightKey) {
-        let mut locked = self.gate.lock();
-        let flight = locked.desk().rest.flights.get_mut(key);
-        let is_judged = flight.is_none_or(|flight| flight.attempts == 0 || flight.is_counted);
-        drop(locked);
-        if !is_judged {
-            self.judge(key, End::Cancelled, None, &mut Vec::new());
-        }
-    }
-
-    /// The final verdict: what is left of a batch has failed.
-    pub(crate) fn fail(&self, key: FlightKey, error: &Arc<dyn Error + Send + Sync>) {
-        let mut locked = self.gate.lock();
-        let Some(flight) = locked.desk().rest.flights.remove(key) else { return };
-        settle_runs(&mut locked, &flight.seqs, Outcome::Lost(LossReason::Failed));
-        self.apply(locked.finish());
-        self.lose_all(flight.items, LossReason::Failed, Some(error));
-    }
-
-    /// Halves a batch that is at home; `None` if it is a single item.
-    pub(crate) fn split(&self, key: FlightKey) -> Option<[FlightKey; 2]> {
-        let mut locked = self.gate.lock();
-        let flights = &mut locked.desk().rest.flights;
-        flights.get_mut(key).filter(|flight| flight.seqs.len() > 1)?;
-        let (first, second) = flights.remove(key)?.split();
-        Some([flights.insert(first), flights.insert(second)])
-    }
-
-    /// Removes everything that is buffered, oldest first.
-    pub(crate) fn purge(&self) -> Vec<T> {
-        let mut purged = Vec::new();
-        let mut backoff = Backoff::new();
-        let mut end = None;
-        loop {
-            let mut locked = self.gate.lock();
-            let first = locked.taken();
-            let end = *end.get_or_insert(first + locked.figures().buffered);
-            let count = locked.take((end.saturating_sub(first)) as usize, &mut purged) as u64;
-            locked.settle(first..first + count, Outcome::Lost(LossReason::Purged));
-            let is_done = locked.taken() >= end;
-            self.apply(locked.finish());
-            if is_done || backoff.is_exhausted() {
-                return purged;
-            }
-            backoff.spin();
-        }
-    }
-
-    /// Drops delivered items, and keeps their memory for the next batch.
-    fn recycle(&self, mut items: Vec<T>, spare: &mut Vec<T>) {
-        self.drop_in_place(&mut items);
-        if items.capacity() > spare.capacity() {
-            *spare = items;
-        }
-    }
-
-    // Steering.
-
     pub(crate) fn pause(&self, paused: bool) {
         let mut locked = self.gate.lock();
         locked.desk().rest.is_paused = paused;
@@ -642,8 +304,6 @@ impl<T> Core<T> {
         drop(locked);
         drop(waker);
     }
-
-    // Observing.
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut locked = self.gate.lock();
@@ -758,29 +418,5 @@ impl<T> std::fmt::Debug for Core<T> {
             .field("depth", &self.depth())
             .field("state", &self.state())
             .finish_non_exhaustive()
-    }
-}
-
-impl End {
-    fn counter(self, flushes: &mut Flushes) -> &mut u64 {
-        match self {
-            Self::Ok => &mut flushes.ok,
-            Self::Retry => &mut flushes.retry,
-            Self::Throttled => &mut flushes.throttled,
-            Self::TooLarge => &mut flushes.too_large,
-            Self::Permanent => &mut flushes.permanent,
-            Self::Panicked => &mut flushes.panicked,
-            Self::TimedOut => &mut flushes.timed_out,
-            Self::Cancelled => &mut flushes.cancelled,
-        }
-    }
-}
-
-fn settle_runs<T>(locked: &mut Locked<'_, T, Hangar<T>>, seqs: &Seqs, outcome: Outcome) {
-    if let Seqs::Run(run) = seqs {
-        return locked.settle(run.clone(), outcome);
-    }
-    for run in seqs.runs() {
-        locked.settle(run, outcome);
     }
 }

@@ -39,10 +39,9 @@ impl Seqs {
     pub(crate) fn runs(&self) -> Vec<Range<u64>> {
         match self {
             Self::Run(run) => vec![run.clone()],
-            Self::List(list) => list
-                .chunk_by(|a, b| a + 1 == *b)
-                .filter_map(|run| Some(*run.first()?..*run.last()? + 1))
-                .collect(),
+            Self::List(list) => {
+                list.chunk_by(|a, b| a + 1 == *b).filter_map(|run| Some(*run.first()?..*run.last()? + 1)).collect()
+            }
         }
     }
 
@@ -146,12 +145,20 @@ impl<T> Flight<T> {
         if marks.is_empty() && !(is_moved_out && unmarked == Unmarked::Left) {
             let seqs = mem::replace(&mut self.seqs, none());
             return match unmarked {
-                Unmarked::Delivered => {
-                    Sorted { delivered: seqs, delivered_items: items, failed: Vec::new(), left: none(), left_items: Vec::new() }
-                }
-                Unmarked::Left => {
-                    Sorted { delivered: none(), delivered_items: Vec::new(), failed: Vec::new(), left: seqs, left_items: items }
-                }
+                Unmarked::Delivered => Sorted {
+                    delivered: seqs,
+                    delivered_items: items,
+                    failed: Vec::new(),
+                    left: none(),
+                    left_items: Vec::new(),
+                },
+                Unmarked::Left => Sorted {
+                    delivered: none(),
+                    delivered_items: Vec::new(),
+                    failed: Vec::new(),
+                    left: seqs,
+                    left_items: items,
+                },
             };
         }
         let (mut delivered, mut left) = (Vec::new(), Vec::new());
@@ -173,7 +180,9 @@ impl<T> Flight<T> {
                     left_items.push(item);
                 }
                 (Mark::Retry, None) => failed.push(Failed { seq, item: None, error: None }),
-                (Mark::None, None) if unmarked == Unmarked::Left => failed.push(Failed { seq, item: None, error: None }),
+                (Mark::None, None) if unmarked == Unmarked::Left => {
+                    failed.push(Failed { seq, item: None, error: None })
+                }
                 (Mark::Delivered | Mark::None, item) => {
                     delivered.push(seq);
                     delivered_items.extend(item);

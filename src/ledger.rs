@@ -262,13 +262,7 @@ impl Refused {
     /// All of them.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.full
-            + self.timed_out
-            + self.closed
-            + self.sampled
-            + self.too_large
-            + self.would_deadlock
-            + self.no_timer
+        self.full + self.timed_out + self.closed + self.sampled + self.too_large + self.would_deadlock + self.no_timer
     }
 }
 

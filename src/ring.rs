@@ -12,6 +12,7 @@
 //! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word.
 //! - **R4** A slot whose turn word is not 0 holds a value. Only whoever holds the head lock empties it.
 
+mod head;
 #[cfg(all(test, backpressure_loom))]
 mod loom;
 mod place;
@@ -20,13 +21,11 @@ mod tests;
 
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub(crate) use self::head::{HeadGuard, Popped};
 pub(crate) use self::place::{Shape, Word};
-use crate::sync::{
-    AtomicU64, Backoff, CachePadded, Fault, Mutex, MutexGuard, Ordering, UnsafeCell, fault, order,
-};
+use crate::sync::{AtomicU64, Backoff, CachePadded, Fault, Mutex, Ordering, UnsafeCell, fault, order};
 
 /// The largest capacity of a buffer: 2^24 (16 777 216) items.
 pub const MAX_CAPACITY: usize = 1 << 24;
@@ -377,240 +376,6 @@ pub(crate) enum Look {
     Room,
     Full,
     Closed,
-}
-
-/// The head lock, held.
-pub(crate) struct HeadGuard<'a, T, X> {
-    ring: &'a Ring<T, X>,
-    head: MutexGuard<'a, Head<X>>,
-}
-
-impl<T, X> HeadGuard<'_, T, X> {
-    /// Moves the written prefix, at most `max` items, to the end of `out`. Fewer than were claimed means that the next
-    /// claim is not written yet.
-    pub(crate) fn take(&mut self, max: usize, out: &mut Vec<T>) -> usize {
-        let claimed = self.buffered(self.tail()) as usize;
-        let max = max.min(claimed);
-        out.reserve(max);
-        let mut place = self.head.taken;
-        let mut count = 0;
-        while count < max && self.is_written(place) {
-            out.push(self.move_out(place));
-            place = self.ring.shape.next(place);
-            count += 1;
-        }
-        self.head.taken = place;
-        self.head.taken_total += count as u64;
-        count
-    }
-
-    /// Moves the oldest item out.
-    pub(crate) fn pop(&mut self) -> Popped<T> {
-        let place = self.head.taken;
-        if self.buffered(self.tail()) == 0 {
-            return Popped::Empty;
-        }
-        if !self.is_written(place) && !fault(Fault::EvictUnwritten) {
-            return Popped::Unwritten;
-        }
-        let item = self.move_out(place);
-        self.head.taken = self.ring.shape.next(place);
-        self.head.taken_total += 1;
-        Popped::Item(item)
-    }
-
-    /// Gives the room of `n` taken items free, to be published later.
-    pub(crate) fn free(&mut self, n: u64) {
-        // R1 rests on this test.
-        assert!(self.head.gone_total + n <= self.head.taken_total, "only what was taken can be settled");
-        self.head.gone_total += n;
-        self.head.owed += n;
-        if fault(Fault::LimitBeforeTail) {
-            self.publish();
-        }
-    }
-
-    /// Stores `item` in room that is free, published or not.
-    pub(crate) fn place(&mut self, item: T) -> Result<(), T> {
-        let mut word = self.tail();
-        loop {
-            if self.spare(word) == 0 {
-                return Err(item);
-            }
-            let next = self.ring.shape.next(word);
-            let bare = word.reserved() == 0 || fault(Fault::StoreWithPermits);
-            if bare && self.ring.room(word, self.head.limit) <= 0 {
-                // Ordering: Release, partner of the Acquire of later swaps. A store is enough: full with nothing
-                // reserved, and the head lock held, freezes the tail. It saves 0.5 ns of an eviction.
-                self.ring.tail.store(next.raw(), Ordering::Release);
-            } else if let Err(now) = self.ring.swap_tail(word, next) {
-                word = now;
-                continue;
-            }
-            self.ring.write(word, item);
-            return Ok(());
-        }
-    }
-
-    /// Reserves up to `n` places in room that is free, published or not; returns how many.
-    pub(crate) fn grant(&mut self, n: u64) -> u64 {
-        let mut word = self.tail();
-        loop {
-            let granted = self.spare(word).min(n);
-            if granted == 0 {
-                return 0;
-            }
-            match self.ring.swap_tail(word, word.with_reserved(word.reserved() + granted)) {
-                Ok(()) => return granted,
-                Err(now) => word = now,
-            }
-        }
-    }
-
-    /// Takes `n` reserved places back.
-    pub(crate) fn give_back(&mut self, n: u64) {
-        let mut word = self.tail();
-        loop {
-            debug_assert!(word.reserved() >= n, "a permit stands for a reserved place");
-            match self.ring.swap_tail(word, word.with_reserved(word.reserved().saturating_sub(n))) {
-                Ok(()) => return,
-                Err(now) => word = now,
-            }
-        }
-    }
-
-    /// Tells the producers of the room that was given free.
-    pub(crate) fn publish(&mut self) {
-        if self.head.owed == 0 {
-            return;
-        }
-        self.head.limit = self.paid_limit();
-        self.head.owed = 0;
-        // Ordering: Release, partner of the Acquire of whoever claims: room implies a vacant slot. It comes after the
-        // tail changes that it pays for, so that nobody overtakes a hand-over.
-        self.ring.signals.limit.store(self.head.limit.raw(), order(Fault::LimitRelaxed, Ordering::Release));
-    }
-
-    /// Shuts the intake; `false` if it was shut.
-    pub(crate) fn close(&mut self) -> bool {
-        let bit = Word::ZERO.closed().raw();
-        // Ordering: AcqRel, part of the chain on `tail`.
-        !Word::from_raw(self.ring.tail.fetch_or(bit, Ordering::AcqRel)).is_closed()
-    }
-
-    /// Sets the level at which a producer raises the alarm.
-    pub(crate) fn arm(&mut self, at: Option<Word>) {
-        let at = at.unwrap_or_else(|| self.ring.shape.level(self.tail()).never());
-        // Ordering: AcqRel, partner of the swap in `fire_slow`; the swap on `tail` in `tail_exact` hands it to the
-        // producers.
-        self.ring.signals.wake_at.swap(at.raw(), Ordering::AcqRel);
-    }
-
-    /// `tail` as some recent moment saw it; final where the protocol says so.
-    pub(crate) fn tail(&self) -> Word {
-        // Ordering: Acquire, partner of the claims' Release.
-        Word::from_raw(self.ring.tail.load(Ordering::Acquire))
-    }
-
-    /// `tail` as it is: takes part in the chain of swaps, so that later claims see what was armed before.
-    pub(crate) fn tail_exact(&self) -> Word {
-        if fault(Fault::SleepByLoad) {
-            return self.tail();
-        }
-        // Ordering: AcqRel, partner of every claim.
-        Word::from_raw(self.ring.tail.fetch_or(0, Ordering::AcqRel))
-    }
-
-    /// Claimed and not taken.
-    pub(crate) fn buffered(&self, word: Word) -> u64 {
-        self.ring.shape.distance(self.head.taken, word).max(0) as u64
-    }
-
-    /// Taken and not settled.
-    pub(crate) fn in_flight(&self) -> u64 {
-        self.head.taken_total - self.head.gone_total
-    }
-
-    /// Reserved + buffered + in flight, in `0 ..= capacity`.
-    pub(crate) fn depth(&self, word: Word) -> u64 {
-        word.reserved() + self.buffered(word) + self.in_flight()
-    }
-
-    /// Free places, published or not.
-    pub(crate) fn spare(&self, word: Word) -> u64 {
-        self.ring.room(word, self.paid_limit()).max(0) as u64
-    }
-
-    /// The position of the oldest item that was not taken: how many were taken since the start.
-    pub(crate) fn taken_total(&self) -> u64 {
-        self.head.taken_total
-    }
-
-    /// The place `n` items after the oldest one, at most the first place without room, at least the next one.
-    pub(crate) fn target(&self, n: u64) -> Word {
-        let target = self.ring.shape.advance(self.head.taken, n);
-        if fault(Fault::TargetBeyondLimit) {
-            return target;
-        }
-        let next = self.ring.shape.next(self.head.taken);
-        target.min(if next.is_before(self.head.limit) { self.head.limit } else { next })
-    }
-
-    /// The level at which the depth is `depth`, in `0 ..= capacity`.
-    pub(crate) fn level_at(&self, depth: u64) -> Word {
-        let shape = self.ring.shape;
-        // `limit` is the level of a full ring, and a lap is a capacity.
-        shape.advance(shape.previous_lap(self.head.limit), depth)
-    }
-
-    fn paid_limit(&self) -> Word {
-        self.ring.shape.advance(self.head.limit, self.head.owed)
-    }
-
-    fn is_written(&self, place: Word) -> bool {
-        // Ordering: Acquire, partner of the Release in `Ring::write`.
-        let turn = self.ring.slot(place).turn.load(Ordering::Acquire);
-        debug_assert!(turn == 0 || turn == place.mark(), "the mark is of this place");
-        turn != 0
-    }
-
-    /// The caller has seen that the slot is written, and moves `taken` past it.
-    fn move_out(&mut self, place: Word) -> T {
-        let slot = self.ring.slot(place);
-        let item = slot.value.with_mut(|value| {
-            // SAFETY: R4: the slot is written, and `&mut self` holds the head lock.
-            let value = unsafe { value.read() };
-            // SAFETY: R4: what was written is a `T`.
-            unsafe { value.assume_init() }
-        });
-        // Ordering: Relaxed, the Release of `limit` or the chain on `tail` carries it. Writing each slot that is freed
-        // leaves its line with the consumer's last word, which alone was worth 2x to the producers.
-        slot.turn.store(0, Ordering::Relaxed);
-        item
-    }
-}
-
-impl<T, X> Deref for HeadGuard<'_, T, X> {
-    type Target = X;
-
-    fn deref(&self) -> &X {
-        &self.head.extra
-    }
-}
-
-impl<T, X> DerefMut for HeadGuard<'_, T, X> {
-    fn deref_mut(&mut self) -> &mut X {
-        &mut self.head.extra
-    }
-}
-
-/// What [`HeadGuard::pop`] found.
-#[derive(Debug)]
-pub(crate) enum Popped<T> {
-    Item(T),
-    Empty,
-    /// The oldest place is claimed and its item not written yet.
-    Unwritten,
 }
 
 /// Zeroed memory, touched only as the ring fills.

@@ -264,7 +264,9 @@ mod tests {
 
     #[test]
     fn marks_must_be_two_shares_in_order() {
-        for (low, high) in [(0.0, 0.5), (0.5, 0.5), (0.8, 0.5), (0.5, 1.1), (f64::NAN, 0.5), (0.5, f64::NAN), (-1.0, 1.0)] {
+        for (low, high) in
+            [(0.0, 0.5), (0.5, 0.5), (0.8, 0.5), (0.5, 1.1), (f64::NAN, 0.5), (0.5, f64::NAN), (-1.0, 1.0)]
+        {
             assert!(Watermarks::new(low, high).is_err(), "{low} {high}");
         }
         assert!(Watermarks::new(f64::MIN_POSITIVE, 1.0).is_ok());

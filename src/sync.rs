@@ -5,10 +5,10 @@
 
 use std::ops::{Deref, DerefMut};
 
-#[cfg(not(backpressure_loom))]
-pub(crate) use self::plain::{AtomicU64, Mutex, MutexGuard, UnsafeCell};
 #[cfg(backpressure_loom)]
 pub(crate) use self::modelled::{AtomicU64, Mutex, MutexGuard, UnsafeCell};
+#[cfg(not(backpressure_loom))]
+pub(crate) use self::plain::{AtomicU64, Mutex, MutexGuard, UnsafeCell};
 
 pub(crate) use std::sync::atomic::Ordering;
 

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Core, Hangar, Step, settle_runs};
+use super::settle::settle_runs;
+use super::{Core, Hangar, Step};
 use crate::error::LossReason;
 use crate::flight::Phase;
 use crate::gate::{Key, Locked, Parked, Wait};
@@ -150,7 +151,8 @@ impl<T> Core<T> {
         let ending = &mut locked.desk().rest.ending;
         ending.is_finished = true;
         ending.permits_out = permits_out;
-        let orphans = if ending.drainers.is_empty() { leftovers } else { mem::replace(&mut ending.leftovers, leftovers) };
+        let orphans =
+            if ending.drainers.is_empty() { leftovers } else { mem::replace(&mut ending.leftovers, leftovers) };
         let wakers: Vec<_> = ending.drainers.iter_mut().filter_map(|(_, waker)| waker.take()).collect();
         self.apply(locked.finish());
         for waker in wakers {

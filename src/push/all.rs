@@ -139,7 +139,12 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
     }
 
     /// The chunk is parked: it is handed over, shut out, or its time is over.
-    fn poll_parked(self: Pin<&mut Self>, key: Key, count: usize, cx: &mut Context<'_>) -> Poll<Result<(), RefuseReason>> {
+    fn poll_parked(
+        self: Pin<&mut Self>,
+        key: Key,
+        count: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), RefuseReason>> {
         let mut this = self.project();
         let core = *this.core;
         let (wait, reason) = match core.poll_waiter(key, cx.waker().clone()) {

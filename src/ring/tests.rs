@@ -75,7 +75,13 @@ fn a_random_history_is_that_of_a_deque() {
         for i in 0..20_000_u64 {
             let depth = model.len() + permits;
             match next(6) {
-                0 | 1 => assert_eq!(ring.push(i).is_ok(), depth < capacity && { model.push_back(i); true }),
+                0 | 1 => assert_eq!(
+                    ring.push(i).is_ok(),
+                    depth < capacity && {
+                        model.push_back(i);
+                        true
+                    }
+                ),
                 2 => {
                     let mut items: Vec<u64> = (0..next(5)).map(|k| i * 10 + k).collect();
                     let fits = items.len().min(capacity - depth);

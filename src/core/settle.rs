@@ -1,0 +1,188 @@
+//! Settling: what an attempt has made of a batch.
+
+use std::error::Error;
+use std::mem;
+use std::sync::Arc;
+
+use super::{Core, Hangar};
+use crate::error::LossReason;
+use crate::flight::{FlightKey, Mark, Phase, Seqs, Sorted, Unmarked};
+use crate::gate::Locked;
+use crate::ledger::{Flushes, Outcome};
+use crate::sync::Backoff;
+
+/// What an attempt has left to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    /// A guard still holds the items.
+    NotHome,
+    /// The items that are to be sent again are at home.
+    Some,
+}
+
+/// How a call of the sink ended, without its error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Ok,
+    Retry,
+    Throttled,
+    TooLarge,
+    Permanent,
+    Panicked,
+    TimedOut,
+    Cancelled,
+}
+
+impl<T> Core<T> {
+    /// A guard was dropped: its batch comes home.
+    pub(crate) fn land(&self, key: FlightKey, items: Vec<T>, marks: Vec<Mark>) {
+        let mut locked = self.gate.lock();
+        let flights = &mut locked.desk().rest.flights;
+        let phase = flights.get_mut(key).map(|flight| flight.phase);
+        match phase {
+            Some(Phase::Out) => {
+                if let Some(flight) = flights.get_mut(key) {
+                    (flight.phase, flight.items, flight.marks) = (Phase::Home, items, marks);
+                }
+                locked.ring_bell();
+                self.apply(locked.finish());
+            }
+            Some(Phase::AbandonedOut) => {
+                flights.remove(key);
+                drop(locked);
+                // They were counted when drain's deadline passed.
+                self.lose_all(items, LossReason::Abandoned, None);
+            }
+            Some(Phase::DeliveredOut | Phase::Home) | None => {
+                flights.remove(key);
+                drop(locked);
+                self.drop_items(items);
+            }
+        }
+    }
+
+    /// Settles what an attempt has settled. `error` is what items that were moved out have failed with.
+    pub(crate) fn judge(
+        &self,
+        key: FlightKey,
+        end: End,
+        error: Option<&Arc<dyn Error + Send + Sync>>,
+        spare: &mut Vec<T>,
+    ) -> Left {
+        let mut locked = self.gate.lock();
+        let desk = locked.desk();
+        let Some(flight) = desk.rest.flights.get_mut(key) else { return Left::Nothing };
+        if !mem::replace(&mut flight.is_counted, true) {
+            *end.counter(&mut desk.ledger.flushes) += 1;
+        }
+        let is_home = flight.phase == Phase::Home;
+        if !is_home && end != End::Ok {
+            return Left::NotHome;
+        }
+        let sorted = flight.sort(if end == End::Ok { Unmarked::Delivered } else { Unmarked::Left });
+        let Sorted { delivered, delivered_items, failed, left, left_items } = sorted;
+        let remains = left.len() > 0;
+        if remains {
+            let changed = delivered.len() > 0 || !failed.is_empty();
+            flight.id = if changed { flight.id.part_of(left.get(0)) } else { flight.id };
+            (flight.seqs, flight.items) = (left, left_items);
+        } else if is_home {
+            desk.rest.flights.remove(key);
+        } else {
+            flight.phase = Phase::DeliveredOut;
+        }
+        settle_runs(&mut locked, &delivered, Outcome::Delivered);
+        for one in &failed {
+            locked.settle(one.seq..one.seq + 1, Outcome::Lost(LossReason::Failed));
+        }
+        self.apply(locked.finish());
+        self.recycle(delivered_items, spare);
+        for one in failed {
+            let error = one.error.or_else(|| error.cloned());
+            self.lose(one.item, LossReason::Failed, error);
+        }
+        if remains { Left::Some } else { Left::Nothing }
+    }
+
+    /// Settles what an attempt that was cut off has settled, unless that has been done.
+    pub(super) fn judge_once(&self, key: FlightKey) {
+        let mut locked = self.gate.lock();
+        let flight = locked.desk().rest.flights.get_mut(key);
+        let is_judged = flight.is_none_or(|flight| flight.attempts == 0 || flight.is_counted);
+        drop(locked);
+        if !is_judged {
+            self.judge(key, End::Cancelled, None, &mut Vec::new());
+        }
+    }
+
+    /// The final verdict: what is left of a batch has failed.
+    pub(crate) fn fail(&self, key: FlightKey, error: &Arc<dyn Error + Send + Sync>) {
+        let mut locked = self.gate.lock();
+        let Some(flight) = locked.desk().rest.flights.remove(key) else { return };
+        settle_runs(&mut locked, &flight.seqs, Outcome::Lost(LossReason::Failed));
+        self.apply(locked.finish());
+        self.lose_all(flight.items, LossReason::Failed, Some(error));
+    }
+
+    /// Halves a batch that is at home; `None` if it is a single item.
+    pub(crate) fn split(&self, key: FlightKey) -> Option<[FlightKey; 2]> {
+        let mut locked = self.gate.lock();
+        let flights = &mut locked.desk().rest.flights;
+        flights.get_mut(key).filter(|flight| flight.seqs.len() > 1)?;
+        let (first, second) = flights.remove(key)?.split();
+        Some([flights.insert(first), flights.insert(second)])
+    }
+
+    /// Removes everything that is buffered, oldest first.
+    pub(crate) fn purge(&self) -> Vec<T> {
+        let mut purged = Vec::new();
+        let mut backoff = Backoff::new();
+        let mut end = None;
+        loop {
+            let mut locked = self.gate.lock();
+            let first = locked.taken();
+            let end = *end.get_or_insert(first + locked.figures().buffered);
+            let count = locked.take((end.saturating_sub(first)) as usize, &mut purged) as u64;
+            locked.settle(first..first + count, Outcome::Lost(LossReason::Purged));
+            let is_done = locked.taken() >= end;
+            self.apply(locked.finish());
+            if is_done || backoff.is_exhausted() {
+                return purged;
+            }
+            backoff.spin();
+        }
+    }
+
+    /// Drops delivered items, and keeps their memory for the next batch.
+    fn recycle(&self, mut items: Vec<T>, spare: &mut Vec<T>) {
+        self.drop_in_place(&mut items);
+        if items.capacity() > spare.capacity() {
+            *spare = items;
+        }
+    }
+}
+
+impl End {
+    fn counter(self, flushes: &mut Flushes) -> &mut u64 {
+        match self {
+            Self::Ok => &mut flushes.ok,
+            Self::Retry => &mut flushes.retry,
+            Self::Throttled => &mut flushes.throttled,
+            Self::TooLarge => &mut flushes.too_large,
+            Self::Permanent => &mut flushes.permanent,
+            Self::Panicked => &mut flushes.panicked,
+            Self::TimedOut => &mut flushes.timed_out,
+            Self::Cancelled => &mut flushes.cancelled,
+        }
+    }
+}
+
+pub(super) fn settle_runs<T>(locked: &mut Locked<'_, T, Hangar<T>>, seqs: &Seqs, outcome: Outcome) {
+    if let Seqs::Run(run) = seqs {
+        return locked.settle(run.clone(), outcome);
+    }
+    for run in seqs.runs() {
+        locked.settle(run, outcome);
+    }
+}
