@@ -104,9 +104,9 @@ impl<T, X> Ring<T, X> {
     #[inline]
     pub(crate) fn push(&self, item: T) -> Result<bool, T> {
         let early = self.early_alarm();
-        let Some(word) = self.claim() else { return Err(item) };
+        let Some((word, next)) = self.claim() else { return Err(item) };
         self.write(word, item);
-        Ok(early && self.is_due(self.shape.next(word)))
+        Ok(early && self.is_due(next))
     }
 
     /// Stores as many of `items` as there is room for, from the front, in one claim.
@@ -206,9 +206,9 @@ impl<T, X> Ring<T, X> {
         HeadGuard { ring: self, head: self.head.lock() }
     }
 
-    /// Claims the next place, if there is room and the ring is open.
+    /// Claims the next place, if there is room and the ring is open; the word before and the word after.
     #[inline(always)]
-    fn claim(&self) -> Option<Word> {
+    fn claim(&self) -> Option<(Word, Word)> {
         let mut backoff = Backoff::new();
         // Ordering: Relaxed, the swap below validates the word.
         let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
@@ -218,8 +218,9 @@ impl<T, X> Ring<T, X> {
             if !(word.is_plain() && self.is_below(word, limit)) && !self.has_room_slow(word, limit) {
                 return None;
             }
-            match self.swap_tail(word, self.shape.next(word)) {
-                Ok(()) => return Some(word),
+            let next = self.shape.next(word);
+            match self.swap_tail(word, next) {
+                Ok(()) => return Some((word, next)),
                 Err(now) => word = now,
             }
             backoff.spin();

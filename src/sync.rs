@@ -57,7 +57,7 @@ impl Backoff {
     }
 
     /// Spins for twice as long as the last time, at most 64 pauses.
-    #[inline]
+    #[cold]
     pub(crate) fn spin(&mut self) {
         #[cfg(backpressure_loom)]
         loom::thread::yield_now();

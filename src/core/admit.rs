@@ -38,6 +38,10 @@ impl<T> Core<T> {
 
     #[cold]
     fn try_push_slow(&self, item: T) -> Result<(), PushError<T>> {
+        if let Strategy::Block | Strategy::BlockFor(_) | Strategy::DropNewest = self.strategy {
+            let reason = if self.is_closed() { RefuseReason::Closed } else { RefuseReason::Full };
+            return Err(self.refuse(reason, item));
+        }
         match self.admit(item) {
             Admitted::Stored => Ok(()),
             Admitted::Refused(error) => Err(error),

@@ -17,14 +17,20 @@ impl<T, X> HeadGuard<'_, T, X> {
     pub(crate) fn take(&mut self, max: usize, out: &mut Vec<T>) -> usize {
         let claimed = self.buffered(self.tail()) as usize;
         let max = max.min(claimed);
-        out.reserve(max);
+        out.reserve_exact(max);
         let mut place = self.head.taken;
         let mut count = 0;
-        while count < max && self.is_written(place) {
-            out.push(self.move_out(place));
+        let len = out.len();
+        for cell in out.spare_capacity_mut().iter_mut().take(max) {
+            if !self.is_written(place) {
+                break;
+            }
+            cell.write(self.move_out(place));
             place = self.ring.shape.next(place);
             count += 1;
         }
+        // SAFETY: the loop has written that many of the spare cells, from the first.
+        unsafe { out.set_len(len + count) };
         self.head.taken = place;
         self.head.taken_total += count as u64;
         count
