@@ -129,8 +129,8 @@ struct Loop<T> {
     pace: Box<dyn Pace>,
     settings: Settings,
     jitter: Jitter,
-    /// The batches to send before anything else is taken, in order.
-    queue: VecDeque<Attempt>,
+    /// The batches to send again before anything else is taken, in order.
+    queue: VecDeque<(Due, Attempt)>,
     /// The memory of a settled batch, for the next one.
     spare: Vec<T>,
 }
@@ -139,7 +139,6 @@ struct Loop<T> {
 #[derive(Debug)]
 struct Attempt {
     key: FlightKey,
-    due: Due,
     tries: Tries,
 }
 
@@ -156,49 +155,54 @@ impl<T: Send> Loop<T> {
     async fn run<S: BatchSink<T>>(mut self, mut sink: S) -> Result<(), NoTimer> {
         let mut timer = pin!(Timer::new());
         loop {
-            if self.core.end().is_some() {
-                return Ok(());
-            }
-            if let Some(next) = self.queue.front() {
-                match next.due {
-                    Due(Some(at)) if at <= self.core.now() => self.send_next(&mut sink, timer.as_mut()).await?,
-                    Due(at) => wait(&self.core, timer.as_mut(), at).await?,
+            let attempt = match self.queue.pop_front() {
+                None => match self.core.step(&mut *self.pace, &mut self.spare) {
+                    Step::Launch(key) => Attempt { key, tries: Tries::default() },
+                    Step::Sleep(until) => {
+                        wait(&self.core, timer.as_mut(), until).await?;
+                        continue;
+                    }
+                    Step::Yield => {
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
+                    Step::Drained | Step::Expired => return Ok(()),
+                },
+                Some(_) if self.core.end().is_some() => return Ok(()),
+                Some((Due(Some(at)), attempt)) if at <= self.core.now() => attempt,
+                Some((Due(at), attempt)) => {
+                    self.queue.push_front((Due(at), attempt));
+                    wait(&self.core, timer.as_mut(), at).await?;
+                    continue;
                 }
-                continue;
-            }
-            match self.core.step(&mut *self.pace, &mut self.spare) {
-                Step::Launch(key) => {
-                    let due = Due(Some(self.core.now()));
-                    self.queue.push_back(Attempt { key, due, tries: Tries::default() });
-                }
-                Step::Sleep(until) => wait(&self.core, timer.as_mut(), until).await?,
-                Step::Yield => tokio::task::yield_now().await,
-                Step::Drained | Step::Expired => return Ok(()),
-            }
+            };
+            self.send(attempt, &mut sink, timer.as_mut()).await?;
+            // A sink that is always ready must not keep the thread from everyone else.
+            coop::consume_budget().await;
         }
     }
 
-    /// Sends the first batch of the queue once, and settles what can be settled.
-    async fn send_next<S: BatchSink<T>>(&mut self, sink: &mut S, timer: Pin<&mut Timer>) -> Result<(), NoTimer> {
-        let mut timer = timer;
-        let Some(mut attempt) = self.queue.pop_front() else { return Ok(()) };
+    /// Sends a batch once, and settles what can be settled.
+    async fn send<S: BatchSink<T>>(
+        &mut self,
+        mut attempt: Attempt,
+        sink: &mut S,
+        mut timer: Pin<&mut Timer>,
+    ) -> Result<(), NoTimer> {
         attempt.tries.start(self.core.now());
         let ended = call(&self.core, self.settings.flush_timeout, sink, attempt.key, timer.as_mut()).await?;
         let (end, error) = ended.parts();
         loop {
             match self.core.judge(attempt.key, end, error.as_ref(), &mut self.spare) {
-                Left::Nothing => break,
+                Left::Nothing => return Ok(()),
                 Left::Some => {
                     self.requeue(attempt, &ended, error);
-                    break;
+                    return Ok(());
                 }
-                Left::NotHome if self.core.end().is_some() => break,
+                Left::NotHome if self.core.end().is_some() => return Ok(()),
                 Left::NotHome => wait(&self.core, timer.as_mut(), None).await?,
             }
         }
-        // A sink that is always ready must not keep the thread from everyone else.
-        coop::consume_budget().await;
-        Ok(())
     }
 
     /// Decides about what is left of a batch: again, in halves, or failed.
@@ -219,7 +223,7 @@ impl<T: Send> Loop<T> {
         // A schedule may be the user's.
         let next = catch_unwind(AssertUnwindSafe(|| settings.retry.next(&mut attempt.tries, now, asked, jitter)));
         match next.ok().flatten() {
-            Some(due) => self.queue.push_front(Attempt { due, ..attempt }),
+            Some(due) => self.queue.push_front((due, attempt)),
             None => self.core.fail(attempt.key, &error),
         }
     }
@@ -228,7 +232,7 @@ impl<T: Send> Loop<T> {
         let Some(halves) = self.core.split(key) else { return self.core.fail(key, error) };
         let due = Due(Some(self.core.now()));
         for key in halves.into_iter().rev() {
-            self.queue.push_front(Attempt { key, due, tries: Tries::default() });
+            self.queue.push_front((due, Attempt { key, tries: Tries::default() }));
         }
     }
 }
