@@ -13,13 +13,14 @@ const LARGEST_BATCH: usize = 1_000;
 /// Writes events from several producers through a bounded buffer into a SQLite file, and proves that
 /// none went missing.
 #[derive(Debug, Parser)]
+#[command(args_override_self = true)]
 #[command(after_help = "\
 Ctrl-C stops the producers, drains for at most 25 s and still balances; a second one leaves at once \
 (exit code 130).
 
-The exit code is 0 if the ledger, the producers and the file agree, also after a Ctrl-C, and 1 if \
-they do not. The tables batch_writer, batch_writer_channel and batch_writer_singly of the file are \
-dropped at the start.")]
+The exit code is 0 if the ledger, the producers and the file agree, also after a Ctrl-C, 1 if they do \
+not, and 2 if the run could not be made. The tables batch_writer, batch_writer_channel and \
+batch_writer_singly of the file are dropped at the start.")]
 pub(crate) struct Args {
     /// What becomes of an event that finds no room: block, block-for:50ms, drop-oldest or drop-newest
     #[arg(long, default_value_t = Policy::Block)]

@@ -8,7 +8,7 @@
 //!
 //! At the end stand the ledger of the controller, the rows that are in the file, whether the two
 //! agree, and the rate beside two ways of doing without: one transaction for each row, and a plain
-//! channel. The exit code is 1 if anything disagrees, so the example is a test as well.
+//! channel. The exit code is 1 if any of them disagree, so the example is a test as well.
 
 mod args;
 mod event;
@@ -31,10 +31,17 @@ use crate::{
     store::{Store, Table},
 };
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let args = Args::parse();
+    run_all(&args).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+fn run_all(args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = Runtime::new().context("cannot start the runtime")?;
-    let code = runtime.block_on(measure(&args));
+    let code = runtime.block_on(measure(args));
     // After a Ctrl-C a thread may still be at work for a peer that nobody waits for any more.
     runtime.shutdown_background();
     code
@@ -59,7 +66,7 @@ async fn measure(args: &Args) -> anyhow::Result<ExitCode> {
         tokio::select! {
             biased;
             _ = interrupt.wait_for(|told| *told) => println!("interrupted: no comparison"),
-            peers = compare(args) => report::print_comparison(&outcome, &peers?),
+            peers = compare(args) => report::print_comparison(args, &outcome, &peers?),
         }
     }
     Ok(if balanced { ExitCode::SUCCESS } else { ExitCode::FAILURE })
