@@ -215,7 +215,8 @@ impl<T, X> Ring<T, X> {
         loop {
             // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
             let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
-            if !(word.is_plain() && self.is_below(word, limit)) && !self.has_room_slow(word, limit) {
+            let has_room = word.is_plain() && self.is_below(word, limit) || self.has_room_slow(word, limit);
+            if !has_room {
                 return None;
             }
             let next = self.shape.next(word);

@@ -1,5 +1,7 @@
 //! The main road: build, push, flush, drain.
 
+#![allow(clippy::disallowed_methods, reason = "the paused clock tells how long a drain took")]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -48,7 +50,7 @@ async fn an_outage_is_ridden_out_in_order() {
             async move {
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 if down {
-                    return Err(std::io::Error::other("down"))?;
+                    Err(std::io::Error::other("down"))?;
                 }
                 log.lock().unwrap().push(batch.to_vec());
                 Ok(())
