@@ -160,7 +160,7 @@ impl Shape {
     /// The first place of the last lap before the word wraps.
     #[cfg(all(test, not(backpressure_loom)))]
     pub(super) const fn last_lap(self) -> Word {
-        Word(u64::MAX & !LOW & !self.index_mask)
+        Word(!LOW & !self.index_mask)
     }
 
     /// Places from `from` to `to`; negative if `to` comes first. Low bits are ignored.

@@ -179,7 +179,7 @@ fn the_last_lap_wraps_into_the_first() {
         let ring = ring(capacity);
         ring.start_near_the_wrap();
         for i in 0..4 * capacity {
-            assert_eq!(ring.push(i).is_ok(), true);
+            assert!(ring.push(i).is_ok());
             if i % 2 == 1 || capacity == 1 {
                 let all = take(&ring, capacity);
                 assert_eq!(all.last(), Some(&i));

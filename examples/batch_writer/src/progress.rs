@@ -36,7 +36,7 @@ impl Progress {
 }
 
 fn bar(events: u64) -> ProgressBar {
-    let template = "{elapsed:>4} {bar:30} {human_pos}/{human_len} {msg}";
+    let template = "{elapsed:>4} {bar:30} {msg}";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(events).with_style(style)
 }
@@ -58,14 +58,16 @@ async fn show(controller: WeakController<Event>, bar: ProgressBar) -> Audits {
         let seconds = then.elapsed().as_secs_f64();
         let rate = (snapshot.delivered - delivered) as f64 / seconds.max(f64::MIN_POSITIVE);
         (then, delivered) = (Instant::now(), snapshot.delivered);
-        bar.set_position(decided(&snapshot));
+        let decided = decided(&snapshot);
         bar.set_message(format!(
-            "{}, depth {}/{}, {} rows/s",
+            "{} events, {}, depth {} of {}, {} rows/s",
+            grouped(decided),
             snapshot.state,
             grouped(snapshot.depth),
             grouped(snapshot.capacity),
             grouped(rate as u64),
         ));
+        bar.set_position(decided);
     }
     bar.finish_and_clear();
     audits
