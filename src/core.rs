@@ -258,7 +258,7 @@ impl<T> Core<T> {
             flight.extra = flight.extra.saturating_add(more);
         }
         locked.ring_bell();
-        self.apply(locked.finish());
+        self.apply(locked.leave());
     }
 
     /// The extra time of an attempt, and drain's deadline.
@@ -273,7 +273,7 @@ impl<T> Core<T> {
         let mut locked = self.gate.lock();
         locked.desk().rest.is_paused = paused;
         locked.rouse();
-        self.apply(locked.finish());
+        self.apply(locked.leave());
     }
 
     pub(crate) fn is_paused(&self) -> bool {
@@ -287,7 +287,7 @@ impl<T> Core<T> {
         let outstanding = figures.buffered + figures.in_flight;
         let id = locked.desk().ledger.open_barrier(figures.accepted, outstanding);
         locked.rouse();
-        self.apply(locked.finish());
+        self.apply(locked.leave());
         id
     }
 

@@ -309,7 +309,7 @@ impl<T, R> Locked<'_, T, R> {
 
     /// Takes a waiter out, in whatever phase, and gives its granted places back. `reason` is why its items that are not
     /// handed over go back, if they were not shut out already; `None` is the producer's own wish.
-    pub(crate) fn leave(&mut self, key: Key, reason: Option<RefuseReason>) -> (Wait<T>, Option<Waker>) {
+    pub(crate) fn dequeue(&mut self, key: Key, reason: Option<RefuseReason>) -> (Wait<T>, Option<Waker>) {
         let before = self.head.waiters.items();
         let waker = self.head.waiters.take_waker(key);
         let wait = self.head.waiters.remove(key);
@@ -451,6 +451,11 @@ impl<T, R> Locked<'_, T, R> {
         self.serve();
         self.head.publish();
         self.survey();
+        self.effects
+    }
+
+    /// Ends a section that has moved no item and given no room free.
+    pub(crate) fn leave(self) -> Effects {
         self.effects
     }
 

@@ -156,7 +156,7 @@ impl<T> Core<T> {
     /// Takes a producer out of the queue: for `reason`, or because it gave up.
     pub(crate) fn leave(&self, key: Key, reason: Option<RefuseReason>) -> Wait<T> {
         let mut locked = self.gate.lock();
-        let (wait, waker) = locked.leave(key, reason);
+        let (wait, waker) = locked.dequeue(key, reason);
         self.apply(locked.finish());
         drop(waker);
         wait

@@ -42,11 +42,13 @@ impl<T> Core<T> {
         let phase = flights.get_mut(key).map(|flight| flight.phase);
         match phase {
             Some(Phase::Out) => {
-                if let Some(flight) = flights.get_mut(key) {
-                    (flight.phase, flight.items, flight.marks) = (Phase::Home, items, marks);
+                let Some(flight) = flights.get_mut(key) else { return };
+                (flight.phase, flight.items, flight.marks) = (Phase::Home, items, marks);
+                // Its attempt is over already: the flusher waits for it.
+                if flight.is_counted {
+                    locked.ring_bell();
                 }
-                locked.ring_bell();
-                self.apply(locked.finish());
+                self.apply(locked.leave());
             }
             Some(Phase::AbandonedOut) => {
                 flights.remove(key);
