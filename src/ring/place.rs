@@ -158,7 +158,7 @@ impl Shape {
     }
 
     /// The first place of the last lap before the word wraps.
-    #[cfg(all(test, not(backpressure_loom)))]
+    #[cfg(test)]
     pub(super) const fn last_lap(self) -> Word {
         Word(!LOW & !self.index_mask)
     }
