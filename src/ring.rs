@@ -311,12 +311,19 @@ impl<T, X> Ring<T, X> {
     fn fire_slow(&self, word: Word) -> bool {
         let level = self.shape.level(word);
         // Ordering: Relaxed, as in `is_due`.
-        if level.is_before(Word::from_raw(self.signals.wake_at.load(Ordering::Relaxed))) {
-            return false;
+        let mut at = Word::from_raw(self.signals.wake_at.load(Ordering::Relaxed));
+        while !level.is_before(at) {
+            // Only the alarm that was reached: a blind swap could take one that was set anew, for a level that this
+            // claim has not reached, and then nobody would raise it.
+            // Ordering: AcqRel, partner of the swap in `HeadGuard::arm`: one of those who see the alarm takes it.
+            let never = level.never().raw();
+            let taken = self.signals.wake_at.compare_exchange(at.raw(), never, Ordering::AcqRel, Ordering::Relaxed);
+            match taken {
+                Ok(_) => return true,
+                Err(now) => at = Word::from_raw(now),
+            }
         }
-        // Ordering: AcqRel, partner of the swap in `HeadGuard::arm`: one of those who see the alarm takes it.
-        let at = self.signals.wake_at.swap(level.never().raw(), Ordering::AcqRel);
-        !level.is_before(Word::from_raw(at))
+        false
     }
 
     /// Whether the level of `tail` is one at which somebody waits.
