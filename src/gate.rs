@@ -328,16 +328,41 @@ impl<T, R> Locked<'_, T, R> {
         (wait, waker)
     }
 
-    /// Takes back `n` reserved places; `finish` hands them to the oldest waiter.
+    /// Takes `n` reserved places back, for the oldest waiters if there are any.
     pub(crate) fn release(&mut self, n: u64) {
         if n == 0 {
             return;
         }
         self.note_peak();
-        self.head.give_back(n);
+        let left = self.pass_on(n);
+        if left > 0 {
+            self.head.give_back(left);
+        }
         if !fault(Fault::LastPermitSilent) && self.head.tail().is_closed() {
             self.effects.bell = true;
         }
+    }
+
+    /// Hands reserved places straight to the oldest waiters; returns how many are left. Given back first, they would be
+    /// room for whoever pushes just then: a waiter would be overtaken.
+    fn pass_on(&mut self, mut n: u64) -> u64 {
+        while n > 0 {
+            match self.head.waiters.next_want() {
+                None => break,
+                Some(Want::Store(item)) => {
+                    // Whether this reaches the alarm does not matter: `finish` looks anyway.
+                    self.gate.ring.send(item);
+                    n -= 1;
+                }
+                Some(Want::Reserve(wanted)) => {
+                    let granted = wanted.min(n);
+                    self.head.waiters.grant(granted);
+                    n -= granted;
+                }
+            }
+            self.dismiss_served();
+        }
+        n
     }
 
     /// Displaces the oldest item for `item`; waiters are served first. Victims are added to `victims`, oldest first.
@@ -476,9 +501,14 @@ impl<T, R> Locked<'_, T, R> {
                 }
             };
             debug_assert!(stored, "room that is not published is the waiters'");
-            while let Some(waker) = self.head.waiters.pop_served() {
-                self.effects.wakers.push(waker);
-            }
+            self.dismiss_served();
+        }
+    }
+
+    /// Takes the waiters that have all they wanted off the queue, to be woken.
+    fn dismiss_served(&mut self) {
+        while let Some(waker) = self.head.waiters.pop_served() {
+            self.effects.wakers.push(waker);
         }
     }
 
