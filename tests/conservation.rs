@@ -1,0 +1,22 @@
+//! Conservation (I1 to I10): random operations on a controller, and an oracle that must agree after every step.
+
+mod model;
+
+use model::{Case, run, verdict};
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, max_shrink_iters: 100_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_item_has_one_fate_and_every_figure_says_which(
+        config in any::<[u8; 8]>(),
+        ops in prop::collection::vec(any::<[u8; 3]>(), 0..80),
+    ) {
+        let mut bytes = config.to_vec();
+        bytes.extend(ops.into_iter().flatten());
+        let case = Case::decode(&bytes);
+        let outcome = verdict(|| run(&case));
+        prop_assert!(outcome.is_ok(), "{}\n{bytes:?}\n{case:?}", outcome.unwrap_err());
+    }
+}

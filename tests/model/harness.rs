@@ -1,0 +1,602 @@
+//! Does each operation on the real controller and on the oracle, and compares.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use backpressure::{
+    Admission, BackpressureController, Flusher, Permit, Pressure, ReserveError, Retry, State, StateWatch, Strategy,
+    Watermarks,
+};
+use tokio::task::coop;
+
+use super::case::{Answer, Case, Config, Edit, Ending, Hook, Kind, Limit, Op, Outcome};
+use super::oracle::{Fid, Oracle};
+use super::oracle_waits::{All, Expect, Pending, Stage};
+use super::sink::Sink;
+use super::slots::{Done, Slot, Source, duration};
+use super::world::{Event, Flag, Token, World};
+
+type Controller = BackpressureController<Token>;
+
+/// Runs a case on the paused clock; panics where the controller and the oracle disagree.
+pub fn run(case: &Case) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let ledger = runtime.block_on(async {
+        let mut harness = Harness::new(&case.config);
+        harness.check();
+        for op in &case.ops {
+            harness.step(op).await;
+        }
+        let ledger = Arc::clone(&harness.world.ledger);
+        harness.end(case.config.ending).await;
+        ledger
+    });
+    drop(runtime);
+    ledger.check();
+}
+
+struct Harness {
+    oracle: Oracle,
+    world: Arc<World>,
+    main: Option<Controller>,
+    handles: Vec<Controller>,
+    flusher: Option<Pin<Box<Flusher>>>,
+    flusher_flag: Arc<Flag>,
+    slots: Vec<Slot>,
+    permits: Vec<Permit<Token>>,
+    watch: StateWatch,
+    watch_flag: Arc<Flag>,
+    seen: Option<State>,
+    next_fid: Fid,
+    exhaust: bool,
+    /// Panics of tokens that were thrown outside the controller's care.
+    outside: u64,
+}
+
+impl Harness {
+    fn new(config: &Config) -> Self {
+        let world = Arc::new(World { drop_panics: config.drop_panics, ..World::default() });
+        let mut builder = Controller::builder(config.capacity)
+            .strategy(strategy(config.strategy))
+            .watermarks(Watermarks::new(config.marks.0, config.marks.1).unwrap())
+            .fixed(config.batch, duration(config.linger))
+            .flush_timeout(duration(config.flush_timeout));
+        let retry = Retry::exponential(Duration::from_millis(10), Duration::from_millis(40)).without_jitter();
+        builder = builder.retry(match config.attempts {
+            Some(most) => retry.max_attempts(most),
+            None => retry,
+        });
+        if config.hook != Hook::None {
+            let (world, hook) = (Arc::downgrade(&world), config.hook);
+            builder = builder.on_loss(move |loss| {
+                let Some(world) = world.upgrade() else { return };
+                let id = loss.item.map(Token::disarm);
+                world.note(Event::Lost { id, reason: loss.reason });
+                match (hook, id) {
+                    (Hook::Panics, Some(id)) if id % 8 == 5 => panic!("expected: a hook that panics"),
+                    (Hook::Pushes, Some(id)) if id % 4 == 0 => world.push_from_inside(true),
+                    _ => {}
+                }
+            });
+        }
+        let (main, flusher) = builder.build(Sink(Arc::clone(&world))).unwrap();
+        let _ = world.weak.set(main.downgrade());
+        let flusher_flag = Arc::<Flag>::default();
+        Waker::from(Arc::clone(&flusher_flag)).wake();
+        Self {
+            oracle: Oracle::new(config.clone()),
+            world,
+            watch: main.watch(),
+            main: Some(main),
+            handles: Vec::new(),
+            flusher: Some(Box::pin(flusher)),
+            flusher_flag,
+            slots: Vec::new(),
+            permits: Vec::new(),
+            watch_flag: Arc::default(),
+            seen: None,
+            next_fid: 0,
+            exhaust: false,
+            outside: 0,
+        }
+    }
+
+    fn main(&self) -> &Controller {
+        self.main.as_ref().expect("only the end drops it")
+    }
+
+    async fn step(&mut self, op: &Op) {
+        self.act(op).await;
+        self.follow(false);
+        self.check();
+    }
+
+    async fn act(&mut self, op: &Op) {
+        match *op {
+            Op::TryPush => self.try_push(),
+            Op::Push { limit, poll } => {
+                let token = self.world.new_token();
+                let (id, millis) = (token.id, if let Limit::At(limit) = limit { limit } else { None });
+                let slot = Slot::push(self.fid(), self.main().clone(), token, limit);
+                self.start(slot, Pending::Push { id, limit: millis, wait: Stage::Fresh }, poll).await;
+            }
+            Op::PushAll { items, panics_at } => {
+                let next = self.world.ids(items);
+                let all = All::new(next, items, panics_at);
+                let source =
+                    Source { world: Arc::clone(&self.world), next, end: next + items, panics_at: all.panics_at };
+                let slot = Slot::push_all(self.fid(), self.main().clone(), source);
+                self.start(slot, Pending::All(all), true).await;
+            }
+            Op::Reserve { places } => {
+                let slot = Slot::reserve(self.fid(), self.main().clone(), places);
+                let pending = Pending::Reserve { places: places as u64, granted: 0, wait: Stage::Fresh };
+                self.start(slot, pending, true).await;
+            }
+            Op::TryReserve => self.try_reserve(),
+            Op::Poll(index) => {
+                if let Some(at) = pick(&self.slots, index) {
+                    self.poll(at).await;
+                }
+            }
+            Op::Cancel(index) => {
+                if let Some(at) = pick(&self.slots, index) {
+                    let slot = self.slots.remove(at);
+                    self.oracle.cancel(slot.fid);
+                    self.outside += u64::from(slot.cancel());
+                }
+            }
+            Op::Send(index) => {
+                if let Some(at) = pick(&self.permits, index) {
+                    let token = self.world.new_token();
+                    self.oracle.send(token.id);
+                    self.permits.remove(at).send(token);
+                }
+            }
+            Op::Release(index) => {
+                if let Some(at) = pick(&self.permits, index) {
+                    self.oracle.release(1);
+                    self.permits.remove(at).release();
+                }
+            }
+            Op::Open(outcome) => self.open(outcome),
+            Op::DropKept(index) => self.drop_kept(index),
+            Op::Advance(millis) => self.advance(millis).await,
+            Op::Flush => {
+                let slot = Slot::flush(self.fid(), self.main().clone());
+                self.start(slot, Pending::Flush, true).await;
+            }
+            Op::Drain(limit) => self.drain(limit).await,
+            Op::Close => {
+                self.oracle.close();
+                self.main().close();
+            }
+            Op::Pause => {
+                self.oracle.is_paused = true;
+                self.main().pause();
+            }
+            Op::Resume => {
+                self.oracle.is_paused = false;
+                self.main().resume();
+            }
+            Op::Purge => {
+                let expected = self.oracle.purge();
+                let purged: Vec<_> = self.main().purge().into_iter().map(Token::disarm).collect();
+                assert_eq!(purged, expected, "purged, oldest first");
+            }
+            Op::PollFlusher => {
+                tokio::task::yield_now().await;
+                self.poll_flusher();
+            }
+            Op::Drive => self.drive().await,
+            Op::Settle => self.settle().await,
+            Op::CloneHandle => self.handles.push(self.main().clone()),
+            Op::DropHandle => drop(self.handles.pop()),
+            Op::Upgrade => self.handles.extend(self.main().downgrade().upgrade()),
+            Op::Exhaust => self.exhaust = true,
+            Op::DropFlusher => self.drop_flusher(),
+        }
+    }
+
+    fn fid(&mut self) -> Fid {
+        self.next_fid += 1;
+        self.next_fid
+    }
+
+    fn try_push(&mut self) {
+        let token = self.world.new_token();
+        let expected = self.oracle.try_push(token.id, false);
+        let result = self.main().try_push(token).map_err(super::world::given_back);
+        assert_eq!(result, expected, "try_push");
+    }
+
+    fn try_reserve(&mut self) {
+        let expected = match (self.oracle.is_closed, self.oracle.room()) {
+            (true, _) => Err(ReserveError::Closed),
+            (false, 0) => Err(ReserveError::Full),
+            (false, _) => Ok(()),
+        };
+        let result = self.main().try_reserve();
+        assert_eq!(result.as_ref().map(drop).map_err(|error| *error), expected, "try_reserve");
+        if let Ok(permit) = result {
+            self.oracle.reserved += 1;
+            self.oracle.note_peak();
+            self.permits.push(permit);
+        }
+    }
+
+    fn open(&mut self, outcome: Outcome) {
+        let waker = {
+            let mut script = self.world.script();
+            script.outcomes.push_back(outcome);
+            script.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn drop_kept(&mut self, index: usize) {
+        let kept = {
+            let mut script = self.world.script();
+            let at = pick(&script.kept, index);
+            at.map(|at| script.kept.remove(at))
+        };
+        if let Some(kept) = kept {
+            self.oracle.landed(kept.first);
+            drop(kept.batch);
+        }
+    }
+
+    async fn advance(&mut self, millis: u64) {
+        tokio::time::advance(Duration::from_millis(millis)).await;
+        self.oracle.now += millis;
+    }
+
+    async fn drain(&mut self, limit: super::case::Millis) {
+        let slot = Slot::drain(self.fid(), self.main().clone(), limit);
+        self.start(slot, Pending::Drain { limit, is_joined: false }, true).await;
+    }
+
+    async fn start(&mut self, slot: Slot, pending: Pending, poll: bool) {
+        self.oracle.pending.insert(slot.fid, pending);
+        self.slots.push(slot);
+        if poll {
+            self.poll(self.slots.len() - 1).await;
+        }
+    }
+
+    /// Polls a future, with a fresh budget or with none.
+    async fn poll(&mut self, at: usize) {
+        let is_exhausted = std::mem::take(&mut self.exhaust);
+        if is_exhausted {
+            poll_fn(|cx| {
+                while let Poll::Ready(budget) = coop::poll_proceed(cx) {
+                    budget.made_progress();
+                }
+                Poll::Ready(())
+            })
+            .await;
+        } else {
+            tokio::task::yield_now().await;
+        }
+        let fid = self.slots[at].fid;
+        let expected = self.oracle.poll(fid, is_exhausted);
+        let polled = self.slots[at].poll();
+        match polled {
+            Poll::Pending => assert_eq!(expected, Expect::Pending, "future {fid} is pending"),
+            Poll::Ready(done) => {
+                let slot = self.slots.remove(at);
+                self.done(fid, done, expected);
+                drop(slot);
+            }
+        }
+        self.follow(false);
+    }
+
+    fn done(&mut self, fid: Fid, done: Done, expected: Expect) {
+        let answer = match done {
+            Done::Pushed(result) => Expect::Pushed(result),
+            Done::All(result) => Expect::All(result),
+            Done::Panicked => Expect::Panic,
+            Done::Reserved(Ok(permits)) => {
+                let n = permits.len();
+                self.permits.extend(permits);
+                Expect::Reserved(Ok(n))
+            }
+            Done::Reserved(Err(error)) => Expect::Reserved(Err(error)),
+            Done::Flushed(report) => {
+                if let Some(barrier) = self.oracle.barriers.remove(&fid) {
+                    barrier.check(&report);
+                }
+                Expect::Flushed
+            }
+            Done::Drained(report) => {
+                let leftovers: Vec<_> = report.leftovers.into_iter().map(Token::disarm).collect();
+                // Whoever asks first has them.
+                assert_eq!(leftovers, std::mem::take(&mut self.oracle.leftovers), "the leftovers, in order");
+                assert_eq!(
+                    (report.not_returned, report.permits_out),
+                    (self.oracle.not_returned, self.oracle.permits_out)
+                );
+                report.totals.audit().unwrap();
+                self.oracle.leave_drain();
+                Expect::Drained
+            }
+        };
+        assert_eq!(answer, expected, "future {fid}");
+    }
+
+    /// Polls the flusher once; whether it did anything.
+    fn poll_flusher(&mut self) -> bool {
+        let Some(flusher) = &mut self.flusher else { return false };
+        self.flusher_flag.take();
+        self.oracle.flusher_runs();
+        let waker = Waker::from(Arc::clone(&self.flusher_flag));
+        let polled = flusher.as_mut().poll(&mut Context::from_waker(&waker));
+        let ended = polled.is_ready();
+        if let Poll::Ready(result) = polled {
+            result.unwrap();
+            self.flusher = None;
+        }
+        self.follow(ended) || ended
+    }
+
+    async fn drive(&mut self) {
+        for round in 0.. {
+            assert!(round < 10_000, "the flusher wakes itself for ever");
+            tokio::task::yield_now().await;
+            if !self.flusher_flag.is_set() || self.flusher.is_none() {
+                break;
+            }
+            self.poll_flusher();
+            self.check();
+        }
+        let did = self.poll_flusher();
+        assert!(!did, "the flusher had something to do and was not woken");
+        self.check();
+        self.oracle.check_idle();
+    }
+
+    /// Polls all that is woken until nothing is; then a poll that nobody asked for must find nothing new (I5).
+    async fn settle(&mut self) {
+        self.exhaust = false;
+        for round in 0.. {
+            assert!(round < 10_000, "somebody wakes somebody for ever");
+            self.drive().await;
+            let Some(at) = self.slots.iter().position(|slot| slot.is_polled && slot.flag.is_set()) else { break };
+            self.poll(at).await;
+            self.check();
+        }
+        let polled: Vec<_> = self.slots.iter().filter(|slot| slot.is_polled).map(|slot| slot.fid).collect();
+        let before = self.slots.len();
+        for fid in polled {
+            if let Some(at) = self.slots.iter().position(|slot| slot.fid == fid) {
+                self.poll(at).await;
+            }
+        }
+        assert_eq!(self.slots.len(), before, "a future was ready and was not woken");
+        self.check_watch();
+    }
+
+    fn drop_flusher(&mut self) {
+        if self.flusher.is_some() {
+            self.oracle.flusher_gone = true;
+            self.flusher = None;
+            self.follow(true);
+        }
+    }
+
+    /// Takes in what happened in user code; `ended` if the flusher has ended. Whether anything happened.
+    fn follow(&mut self, ended: bool) -> bool {
+        let log = self.world.take_log();
+        let did = !log.is_empty();
+        let oracle = &mut self.oracle;
+        for event in log {
+            match event {
+                Event::Called { id, seqs, items, attempt, reason, lost_before } => {
+                    oracle.called(id, &seqs, &items, attempt, reason, lost_before);
+                }
+                Event::Acted(outcome) => oracle.acted(outcome),
+                Event::Cut => oracle.cut(),
+                Event::Lost { id, reason } => {
+                    if ended && oracle.untold.is_empty() {
+                        oracle.judge_cut_off();
+                    }
+                    if ended && oracle.untold.is_empty() {
+                        oracle.finish();
+                    }
+                    oracle.told(id, reason);
+                }
+                Event::Pushing { id, by_hook } => oracle.pushing(id, by_hook),
+                Event::Pushed(result) => oracle.pushed(result),
+            }
+        }
+        if ended {
+            oracle.finish();
+        }
+        oracle.check_told();
+        did
+    }
+
+    /// All figures, and the state as everyone sees it.
+    fn check(&mut self) {
+        let Some(main) = &self.main else { return };
+        let snapshot = main.snapshot();
+        let thrown = self.world.ledger.thrown.load(Ordering::Relaxed) - self.outside;
+        self.oracle.compare(&snapshot, thrown);
+        let depth = self.oracle.depth() as usize;
+        let reserved = self.oracle.reserved as usize;
+        assert_eq!((main.depth(), main.len(), main.is_empty()), (depth, depth - reserved, depth == 0));
+        assert!(depth <= main.capacity());
+        assert_eq!((main.state(), self.watch.current()), (snapshot.state, snapshot.state));
+        assert_eq!((main.is_closed(), main.is_paused()), (self.oracle.is_closed, self.oracle.is_paused));
+        assert!((0.0..=1.0).contains(&main.pressure()));
+        if let (Some(oldest), true) = (self.oracle.buffered.front(), self.oracle.flights.is_empty()) {
+            let age = Duration::from_millis(self.oracle.now - self.oracle.accepted_at[oldest]);
+            // Without a flusher that looks, the age is only known to be at least this.
+            assert!(main.oldest_age().is_some_and(|bound| bound >= age), "{:?} < {age:?}", main.oldest_age());
+        }
+    }
+
+    /// A watcher sees the last state, and was woken for it (I6).
+    fn check_watch(&mut self) {
+        let Some(state) = self.main.as_ref().map(Controller::state) else { return };
+        let woken = self.watch_flag.take();
+        let waker = Waker::from(Arc::clone(&self.watch_flag));
+        let before = self.seen;
+        loop {
+            let mut next = std::pin::pin!(tokio::task::unconstrained(self.watch.changed()));
+            match next.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(Some(state)) => self.seen = Some(state),
+                Poll::Ready(None) => {
+                    assert_eq!(self.seen, Some(State::Draining), "it ends after the last state");
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        if let Some(seen) = self.seen {
+            assert_eq!(seen, state, "the last state that a watcher saw");
+        } else {
+            assert_eq!(state, State::Normal, "a watcher was told of no state");
+        }
+        assert!(before == self.seen || woken || before.is_none(), "{before:?} to {:?} without a wake", self.seen);
+    }
+
+    async fn end(mut self, ending: Ending) {
+        match ending {
+            Ending::Drain => self.end_by_drain().await,
+            Ending::Deadline => {
+                self.drain(Some(50)).await;
+                self.settle().await;
+                for millis in [20, 29, 1, 50, 50] {
+                    self.advance(millis).await;
+                    self.settle().await;
+                }
+                let passed = self.oracle.deadline.is_some_and(|at| at + 100 <= self.oracle.now);
+                assert!(self.oracle.is_finished || !passed, "drain does not end at its deadline");
+                if passed {
+                    assert!(self.slots.iter().all(|slot| !slot.is_polled), "a future outlives the end");
+                }
+            }
+            Ending::DropFlusher => {
+                self.drop_flusher();
+                self.check();
+                self.settle().await;
+                assert!(self.oracle.is_finished);
+                assert!(self.slots.iter().all(|slot| !slot.is_polled), "a future outlives the flusher");
+            }
+            Ending::DropHandles => self.end_by_dropping().await,
+        }
+        self.cleanup();
+    }
+
+    /// A sink that works at last, and everything comes to its end.
+    async fn end_by_drain(&mut self) {
+        self.works();
+        while !self.world.script().kept.is_empty() {
+            self.step(&Op::DropKept(0)).await;
+        }
+        while !self.permits.is_empty() {
+            self.step(&Op::Release(0)).await;
+        }
+        self.drain(None).await;
+        self.settle().await;
+        for _ in 0..40 {
+            self.advance(100).await;
+            self.settle().await;
+        }
+        let hangs = self.config_hangs();
+        assert!(hangs || self.oracle.is_finished || self.oracle.flusher_gone, "drain does not end");
+        if self.oracle.is_finished {
+            assert_eq!(self.oracle.depth(), self.oracle.permits_out.min(self.oracle.reserved));
+            assert!(self.slots.iter().all(|slot| !slot.is_polled), "a future outlives the end");
+        }
+    }
+
+    /// A call hangs, and nothing cuts it off.
+    fn config_hangs(&self) -> bool {
+        self.oracle.config.flush_timeout.is_none_or(|limit| limit > 500)
+    }
+
+    fn works(&mut self) {
+        let ok = Outcome { edit: Edit { marks: None, take: false, keep: false }, push: false, answer: Answer::Ok };
+        let waker = {
+            let mut script = self.world.script();
+            script.outcomes.clear();
+            script.default = Some(ok);
+            script.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Nobody has a handle any more: the flusher finishes in the background.
+    async fn end_by_dropping(&mut self) {
+        self.works();
+        while !self.world.script().kept.is_empty() {
+            self.step(&Op::DropKept(0)).await;
+        }
+        while !self.slots.is_empty() {
+            self.step(&Op::Cancel(0)).await;
+        }
+        while !self.permits.is_empty() {
+            self.step(&Op::Release(0)).await;
+        }
+        self.handles.clear();
+        let weak = self.main().downgrade();
+        self.oracle.start_drain(Some(25_000));
+        self.main = None;
+        self.oracle.leave_drain();
+        self.follow(false);
+        assert!(weak.upgrade().is_none(), "the last handle is gone");
+        self.drive().await;
+        for millis in [100, 1_000, 10_000, 15_000] {
+            self.advance(millis).await;
+            self.drive().await;
+        }
+        assert!(self.oracle.is_finished, "the flusher does not finish in the background");
+    }
+
+    /// Whatever is left is dropped, in an order of no importance.
+    fn cleanup(mut self) {
+        for slot in self.slots.drain(..) {
+            self.oracle.cancel(slot.fid);
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(slot)));
+        }
+        self.permits.clear();
+        self.flusher = None;
+        let kept = std::mem::take(&mut self.world.script().kept);
+        drop(kept);
+        self.world.script().waker = None;
+        self.handles.clear();
+        self.main = None;
+    }
+}
+
+fn strategy(kind: Kind) -> Strategy<Token> {
+    match kind {
+        Kind::Block => Strategy::Block,
+        Kind::BlockFor(millis) => Strategy::BlockFor(Duration::from_millis(millis)),
+        Kind::DropOldest => Strategy::DropOldest,
+        Kind::DropNewest => Strategy::DropNewest,
+        Kind::Custom => Strategy::Custom(Arc::new(|token: &Token, _: &Pressure| match token.id % 8 {
+            0 | 4 => Admission::Wait,
+            1 | 5 => Admission::WaitFor(Duration::from_millis(10)),
+            2 | 6 => Admission::EvictOldest,
+            7 => panic!("expected: a strategy that panics"),
+            _ => Admission::Refuse,
+        })),
+    }
+}
+
+fn pick<T>(list: &[T], index: usize) -> Option<usize> {
+    (!list.is_empty()).then(|| index % list.len())
+}

@@ -1,0 +1,19 @@
+//! One conservation model: a real controller and a plain oracle take the same operations and must agree after every step.
+//!
+//! Everything runs on one thread, on tokio's paused clock, and each future is polled by hand; so the oracle predicts every
+//! answer, every figure and every order, not only the sums. [`Case::decode`] makes a case of any bytes, so that property
+//! tests, the fuzzer and the kept corpus share one notation.
+#![allow(dead_code, unreachable_pub, reason = "each driver uses its part")]
+
+mod case;
+mod harness;
+mod oracle;
+mod oracle_ends;
+mod oracle_waits;
+mod sink;
+mod slots;
+mod world;
+
+pub use self::case::Case;
+pub use self::harness::run;
+pub use self::world::verdict;

@@ -1,0 +1,503 @@
+//! The oracle: what the promises say, as plain sequential code over lists of ids.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use backpressure::{BatchId, FlushReason, FlushReport, LossReason, RefuseReason, Snapshot, State};
+
+use super::case::{Config, Hook, Kind, Millis, Outcome};
+use super::oracle_waits::Pending;
+use super::world::Id;
+
+/// Names a future of the run.
+pub type Fid = usize;
+
+#[derive(Debug)]
+pub struct Oracle {
+    pub config: Config,
+    /// Milliseconds since the start.
+    pub now: u64,
+    pub buffered: VecDeque<Id>,
+    /// What was taken and is not settled, in order; only the first one may be with the sink.
+    pub flights: VecDeque<Flight>,
+    /// Settled, while a guard still has the items: kept elsewhere, or in a call that goes on after the end.
+    pub ghosts: Vec<Ghost>,
+    pub pending: HashMap<Fid, Pending>,
+    pub queue: VecDeque<Fid>,
+    pub reserved: u64,
+    pub is_closed: bool,
+    pub is_paused: bool,
+    pub is_finished: bool,
+    pub flusher_gone: bool,
+    pub deadline: Millis,
+    pub drainers: usize,
+    pub leftovers: Vec<Id>,
+    pub not_returned: u64,
+    pub permits_out: u64,
+    pub seqs: HashMap<Id, u64>,
+    pub accepted_at: HashMap<Id, u64>,
+    pub count: Count,
+    pub barriers: BTreeMap<Fid, Barrier>,
+    /// Losses that `on_loss` has not been told of yet, in order.
+    pub untold: VecDeque<(Option<Id>, LossReason)>,
+    told_to_sink: u64,
+    /// An offer from inside user code, and what is expected of it.
+    inside: Vec<Result<(), RefuseReason>>,
+}
+
+/// Own counts, by name as in the snapshot.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Count {
+    pub offered: u64,
+    pub refused: HashMap<RefuseReason, u64>,
+    pub cancelled: u64,
+    pub accepted: u64,
+    pub delivered: u64,
+    pub lost: HashMap<LossReason, u64>,
+    pub retried: u64,
+    pub flushes: HashMap<&'static str, u64>,
+    /// Caught panics of hooks and strategies; destructors are counted by the token ledger.
+    pub panics: u64,
+    pub peak: u64,
+}
+
+#[derive(Debug)]
+pub struct Flight {
+    pub id: Option<BatchId>,
+    pub items: Vec<Id>,
+    pub attempts: u32,
+    pub lost_before: u64,
+    pub phase: Phase,
+    /// The guard was put elsewhere and is not back.
+    pub is_kept: bool,
+    /// The sink has moved the items out.
+    pub is_taken: bool,
+    pub marks: Option<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Phase {
+    /// To be sent at the moment; `None` is never.
+    Due(Millis),
+    /// With the sink since the moment, with so much extra time.
+    Calling { since: u64, extra: u64 },
+    /// The call has ended so, and the guard is not home, or was not judged since it came home.
+    Ended(End),
+}
+
+/// A guard whose items are settled.
+#[derive(Debug)]
+pub struct Ghost {
+    pub first: u64,
+    pub items: Vec<Id>,
+    pub is_abandoned: bool,
+    pub in_call: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Ok,
+    Retry,
+    Throttled(u64),
+    TooLarge,
+    Permanent,
+    Panicked,
+    TimedOut,
+    Cancelled,
+}
+
+#[derive(Debug, Default)]
+pub struct Barrier {
+    end: u64,
+    pub outstanding: u64,
+    delivered: u64,
+    lost: HashMap<LossReason, u64>,
+}
+
+/// What becomes of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    Stored,
+    Refused(RefuseReason),
+    Wait(Millis),
+}
+
+impl Oracle {
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            now: 0,
+            buffered: VecDeque::new(),
+            flights: VecDeque::new(),
+            ghosts: Vec::new(),
+            pending: HashMap::new(),
+            queue: VecDeque::new(),
+            reserved: 0,
+            is_closed: false,
+            is_paused: false,
+            is_finished: false,
+            flusher_gone: false,
+            deadline: None,
+            drainers: 0,
+            leftovers: Vec::new(),
+            not_returned: 0,
+            permits_out: 0,
+            seqs: HashMap::new(),
+            accepted_at: HashMap::new(),
+            count: Count::default(),
+            barriers: BTreeMap::new(),
+            untold: VecDeque::new(),
+            told_to_sink: 0,
+            inside: Vec::new(),
+        }
+    }
+
+    pub fn in_flight(&self) -> u64 {
+        self.flights.iter().map(|flight| flight.items.len() as u64).sum()
+    }
+
+    pub fn depth(&self) -> u64 {
+        self.reserved + self.buffered.len() as u64 + self.in_flight()
+    }
+
+    pub fn room(&self) -> u64 {
+        (self.config.capacity as u64).checked_sub(self.depth()).expect("the oracle keeps the bound")
+    }
+
+    /// An item comes in.
+    pub fn accept(&mut self, id: Id) {
+        assert!(self.room() > 0);
+        let seq = self.count.accepted;
+        assert!(self.seqs.insert(id, seq).is_none(), "{id} was accepted twice");
+        self.accepted_at.insert(id, self.now);
+        self.count.accepted += 1;
+        self.buffered.push_back(id);
+        self.note_peak();
+    }
+
+    pub fn note_peak(&mut self) {
+        self.count.peak = self.count.peak.max(self.depth());
+    }
+
+    pub fn refuse(&mut self, reason: RefuseReason, n: usize) {
+        *self.count.refused.entry(reason).or_default() += n as u64;
+    }
+
+    /// An offer that counts, up to the point where it would have to wait.
+    pub fn offer(&mut self, id: Id, in_hook: bool) -> Offer {
+        if self.is_closed {
+            self.refuse(RefuseReason::Closed, 1);
+            return Offer::Refused(RefuseReason::Closed);
+        }
+        if self.room() > 0 {
+            assert!(self.queue.is_empty(), "free room and a waiter");
+            self.accept(id);
+            return Offer::Stored;
+        }
+        match self.decide(id) {
+            Offer::Refused(reason) => {
+                self.refuse(reason, 1);
+                Offer::Refused(reason)
+            }
+            Offer::Stored => self.evict(id, in_hook),
+            wait => wait,
+        }
+    }
+
+    /// The strategy; `Stored` stands for evicting.
+    fn decide(&mut self, id: Id) -> Offer {
+        match (self.config.strategy, id % 8) {
+            (Kind::Block, _) | (Kind::Custom, 0 | 4) => Offer::Wait(None),
+            (Kind::BlockFor(limit), _) => Offer::Wait(Some(limit)),
+            (Kind::Custom, 1 | 5) => Offer::Wait(Some(10)),
+            (Kind::DropOldest, _) | (Kind::Custom, 2 | 6) => Offer::Stored,
+            (Kind::Custom, 7) => {
+                self.count.panics += 1;
+                Offer::Refused(RefuseReason::Full)
+            }
+            (Kind::DropNewest | Kind::Custom, _) => Offer::Refused(RefuseReason::Full),
+        }
+    }
+
+    fn evict(&mut self, id: Id, in_hook: bool) -> Offer {
+        if !in_hook {
+            loop {
+                self.serve();
+                if self.room() > 0 {
+                    self.accept(id);
+                    return Offer::Stored;
+                }
+                let Some(victim) = self.buffered.pop_front() else { break };
+                self.settle(victim, Some(LossReason::Evicted));
+                self.untold.push_back((Some(victim), LossReason::Evicted));
+            }
+        }
+        self.refuse(RefuseReason::Full, 1);
+        Offer::Refused(RefuseReason::Full)
+    }
+
+    /// An accepted item is settled: it has left its list already. `None` is delivered.
+    pub fn settle(&mut self, id: Id, loss: Option<LossReason>) {
+        let seq = self.seqs[&id];
+        match loss {
+            None => self.count.delivered += 1,
+            Some(reason) => *self.count.lost.entry(reason).or_default() += 1,
+        }
+        for barrier in self.barriers.values_mut().filter(|barrier| seq < barrier.end) {
+            barrier.outstanding -= 1;
+            match loss {
+                None => barrier.delivered += 1,
+                Some(reason) => *barrier.lost.entry(reason).or_default() += 1,
+            }
+        }
+    }
+
+    pub fn try_push(&mut self, id: Id, in_hook: bool) -> Result<(), RefuseReason> {
+        self.count.offered += 1;
+        match self.offer(id, in_hook) {
+            Offer::Stored => Ok(()),
+            Offer::Refused(reason) => Err(reason),
+            Offer::Wait(_) => {
+                self.refuse(RefuseReason::Full, 1);
+                Err(RefuseReason::Full)
+            }
+        }
+    }
+
+    /// A push from inside the sink or the hook begins.
+    pub fn pushing(&mut self, id: Id, by_hook: bool) {
+        let expected = if by_hook {
+            self.try_push(id, true)
+        } else {
+            self.count.offered += 1;
+            match self.offer(id, false) {
+                Offer::Stored => Ok(()),
+                Offer::Refused(reason) => Err(reason),
+                Offer::Wait(_) => {
+                    self.refuse(RefuseReason::WouldDeadlock, 1);
+                    Err(RefuseReason::WouldDeadlock)
+                }
+            }
+        };
+        self.inside.push(expected);
+    }
+
+    pub fn pushed(&mut self, result: Result<(), RefuseReason>) {
+        assert_eq!(self.inside.pop(), Some(result), "a push from inside user code");
+    }
+
+    /// `on_loss` was called.
+    pub fn told(&mut self, id: Option<Id>, reason: LossReason) {
+        assert_eq!(self.untold.pop_front(), Some((id, reason)), "on_loss was told of another item");
+        if self.config.hook == Hook::Panics && id.is_some_and(|id| id % 8 == 5) {
+            self.count.panics += 1;
+        }
+    }
+
+    /// Nothing is left to be told once the step is over.
+    pub fn check_told(&mut self) {
+        if self.config.hook == Hook::None {
+            self.untold.clear();
+        }
+        assert!(self.untold.is_empty(), "on_loss was not told of {:?}", self.untold);
+    }
+
+    pub fn lost(&self, reason: LossReason) -> u64 {
+        self.count.lost.get(&reason).copied().unwrap_or(0)
+    }
+
+    pub fn all_lost(&self) -> u64 {
+        self.count.lost.values().sum()
+    }
+
+    /// The losses that no batch has told of yet.
+    fn take_untold_losses(&mut self) -> u64 {
+        let all = self.all_lost();
+        all - std::mem::replace(&mut self.told_to_sink, all)
+    }
+
+    /// The sink was called.
+    pub fn called(&mut self, id: BatchId, seqs: &[u64], items: &[Id], attempt: u32, reason: FlushReason, lost: u64) {
+        assert!(!items.is_empty(), "an empty batch");
+        assert!(!self.is_finished, "a call after the end");
+        if self.flights.is_empty() {
+            self.check_taking(items.len(), reason);
+            let taken: Vec<_> = self.buffered.drain(..items.len()).collect();
+            let lost_before = self.take_untold_losses();
+            self.flights.push_back(Flight::new(taken, lost_before, self.now));
+        }
+        let now = self.now;
+        let flight = &mut self.flights[0];
+        assert_eq!(flight.items, items, "the sink sees the oldest items, in order");
+        assert_eq!(seqs, items.iter().map(|id| self.seqs[id]).collect::<Vec<_>>());
+        assert!(matches!(flight.phase, Phase::Due(Some(at)) if at <= now), "{:?} at {now}", flight.phase);
+        flight.attempts += 1;
+        assert_eq!((flight.attempts, flight.lost_before), (attempt, lost));
+        assert!(flight.id.is_none_or(|before| before == id), "the id of the same items is stable");
+        flight.id = Some(id);
+        flight.phase = Phase::Calling { since: now, extra: 0 };
+        (flight.marks, flight.is_taken) = (None, false);
+        if attempt > 1 {
+            self.count.retried += items.len() as u64;
+        }
+    }
+
+    /// A new batch leaves for a reason that is one.
+    fn check_taking(&self, len: usize, reason: FlushReason) {
+        assert!(len <= self.config.batch, "a batch of {len}");
+        assert!(len <= self.buffered.len(), "the sink has items that nobody pushed");
+        assert_eq!(len, self.config.batch.min(self.buffered.len()), "all that is there leaves, at most a batch");
+        let is_flushing = self.is_flushing();
+        assert!(!self.is_paused || self.is_closed || is_flushing, "a batch left a paused buffer");
+        match reason {
+            FlushReason::Full => assert_eq!(len, self.config.batch),
+            FlushReason::Room => assert!(self.room() == 0 || !self.queue.is_empty()),
+            FlushReason::Flush => assert!(is_flushing),
+            FlushReason::Drain => assert!(self.is_closed),
+            FlushReason::Linger => assert!(self.config.linger.is_some()),
+            other => panic!("{other} is no reason here"),
+        }
+    }
+
+    /// Somebody waits in `flush` for what is buffered.
+    pub fn is_flushing(&self) -> bool {
+        let Some(first) = self.buffered.front().map(|id| self.seqs[id]) else { return false };
+        self.barriers.values().any(|barrier| barrier.outstanding > 0 && barrier.end > first)
+    }
+
+    /// A barrier behind all that was accepted.
+    pub fn open_barrier(&mut self, fid: Fid) {
+        let outstanding = self.buffered.len() as u64 + self.in_flight();
+        let barrier = Barrier { end: self.count.accepted, outstanding, ..Barrier::default() };
+        self.barriers.insert(fid, barrier);
+    }
+
+    /// Whether the state may be what is published: risen to it, or not yet fallen out of it.
+    pub fn check_state(&self, state: State) {
+        if self.is_closed {
+            assert_eq!(state, State::Draining);
+            return;
+        }
+        let capacity = self.config.capacity as f64;
+        let share = self.depth() as f64 / capacity;
+        let hysteresis = |mark: f64| (1.25 * self.config.batch as f64 / capacity).max(0.10).min(mark / 2.0);
+        let (low, high) = self.config.marks;
+        let mut states = [State::Normal, State::Elevated, State::Critical, State::Blocked].into_iter();
+        let mut allowed = vec![states.next().unwrap_or_default()];
+        for (mark, next) in [low, high, 1.0].into_iter().zip(states) {
+            if share >= mark - 1e-9 {
+                allowed.clear();
+                allowed.push(next);
+            } else if self.depth() > 0 && share >= mark - hysteresis(mark) - 1e-9 {
+                allowed.push(next);
+            }
+        }
+        assert!(allowed.contains(&state), "{state} at depth {} of {capacity}: {allowed:?}", self.depth());
+    }
+
+    /// Every figure is the oracle's.
+    pub fn compare(&self, snapshot: &Snapshot, thrown: u64) {
+        snapshot.audit().unwrap();
+        let count = &self.count;
+        let refused = |reason| count.refused.get(&reason).copied().unwrap_or(0);
+        let waiting = self.waiting();
+        let ours = [
+            ("accepted", count.accepted, snapshot.accepted),
+            ("full", refused(RefuseReason::Full), snapshot.refused.full),
+            ("timed_out", refused(RefuseReason::TimedOut), snapshot.refused.timed_out),
+            ("closed", refused(RefuseReason::Closed), snapshot.refused.closed),
+            ("would_deadlock", refused(RefuseReason::WouldDeadlock), snapshot.refused.would_deadlock),
+            ("refused", count.refused.values().sum(), snapshot.refused.total()),
+            ("cancelled", count.cancelled, snapshot.cancelled),
+            ("waiting", waiting, snapshot.waiting),
+            ("waiting_producers", self.queue.len() as u64, snapshot.waiting_producers),
+            ("offered", count.offered, snapshot.offered + self.deferred()),
+            ("delivered", count.delivered, snapshot.delivered),
+            ("failed", self.lost(LossReason::Failed), snapshot.failed),
+            ("evicted", self.lost(LossReason::Evicted), snapshot.evicted),
+            ("expired", 0, snapshot.expired),
+            ("purged", self.lost(LossReason::Purged), snapshot.purged),
+            ("abandoned", self.lost(LossReason::Abandoned), snapshot.abandoned),
+            ("buffered", self.buffered.len() as u64, snapshot.buffered),
+            ("in_flight", self.in_flight(), snapshot.in_flight),
+            ("reserved", self.reserved, snapshot.reserved),
+            ("depth", self.depth(), snapshot.depth),
+            ("capacity", self.config.capacity as u64, snapshot.capacity),
+            ("retried", count.retried, snapshot.retried),
+            ("retry_waiting", self.retry_waiting(), snapshot.retry_waiting),
+            ("panics", count.panics + thrown, snapshot.panics),
+            ("flushes", count.flushes.values().sum(), snapshot.flushes.total()),
+            ("ok", self.flushes("ok"), snapshot.flushes.ok),
+            ("timed_out flushes", self.flushes("timed_out"), snapshot.flushes.timed_out),
+            ("panicked", self.flushes("panicked"), snapshot.flushes.panicked),
+            ("peak_depth", count.peak, snapshot.peak_depth),
+        ];
+        for (name, ours, theirs) in ours {
+            assert_eq!(ours, theirs, "{name}: ours against theirs\n{snapshot:#?}");
+        }
+        self.check_state(snapshot.state);
+    }
+
+    fn flushes(&self, name: &str) -> u64 {
+        self.count.flushes.get(name).copied().unwrap_or(0)
+    }
+
+    fn retry_waiting(&self) -> u64 {
+        let waits = |flight: &&Flight| flight.attempts > 0 && flight.is_home();
+        self.flights.iter().filter(waits).map(|flight| flight.items.len() as u64).sum()
+    }
+}
+
+impl Flight {
+    fn new(items: Vec<Id>, lost_before: u64, now: u64) -> Self {
+        Self {
+            id: None,
+            items,
+            attempts: 0,
+            lost_before,
+            phase: Phase::Due(Some(now)),
+            is_kept: false,
+            is_taken: false,
+            marks: None,
+        }
+    }
+
+    pub fn is_home(&self) -> bool {
+        !self.is_kept && !matches!(self.phase, Phase::Calling { .. })
+    }
+}
+
+impl Barrier {
+    pub fn check(&self, report: &FlushReport) {
+        let lost = |reason| self.lost.get(&reason).copied().unwrap_or(0);
+        assert_eq!(
+            (report.delivered, report.failed, report.evicted, report.purged, report.abandoned),
+            (
+                self.delivered,
+                lost(LossReason::Failed),
+                lost(LossReason::Evicted),
+                lost(LossReason::Purged),
+                lost(LossReason::Abandoned)
+            ),
+            "the report of a flush"
+        );
+        assert_eq!(report.total(), self.end_total());
+    }
+
+    fn end_total(&self) -> u64 {
+        self.delivered + self.lost.values().sum::<u64>()
+    }
+}
+
+impl From<Outcome> for End {
+    fn from(outcome: Outcome) -> Self {
+        use super::case::Answer;
+        match outcome.answer {
+            Answer::Ok | Answer::Hang | Answer::Extend(_) => Self::Ok,
+            Answer::Retry => Self::Retry,
+            Answer::Throttled(after) => Self::Throttled(after),
+            Answer::TooLarge => Self::TooLarge,
+            Answer::Permanent => Self::Permanent,
+            Answer::Panic | Answer::PanicAtOnce => Self::Panicked,
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The oracle's futures: what each must answer when it is polled now.
+
+use std::collections::VecDeque;
+
+use backpressure::{RefuseReason, ReserveError};
+
+use super::case::Millis;
+use super::oracle::{Fid, Offer, Oracle};
+use super::world::Id;
+
+/// A future that was made and has not answered.
+#[derive(Debug)]
+pub enum Pending {
+    Push { id: Id, limit: Millis, wait: Stage },
+    All(All),
+    Reserve { places: u64, granted: u64, wait: Stage },
+    Flush,
+    Drain { limit: Millis, is_joined: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Fresh,
+    /// Polled without a budget; it has done nothing yet.
+    Deferred,
+    Queued { deadline: Millis },
+    Served,
+    Shut,
+}
+
+#[derive(Debug)]
+pub struct All {
+    pub next: Id,
+    pub end: Id,
+    pub panics_at: Option<Id>,
+    pub chunk: VecDeque<Id>,
+    pub accepted: usize,
+    pub wait: Stage,
+    pub has_panicked: bool,
+    is_exhausted: bool,
+}
+
+/// What a poll must answer.
+#[derive(Debug, PartialEq)]
+pub enum Expect {
+    Pending,
+    Pushed(Result<(), RefuseReason>),
+    All(Result<usize, (RefuseReason, usize, Vec<Id>)>),
+    Panic,
+    Reserved(Result<usize, ReserveError>),
+    Flushed,
+    Drained,
+}
+
+impl All {
+    pub fn new(first: Id, items: u32, panics_at: Option<u32>) -> Self {
+        Self {
+            next: first,
+            end: first + items,
+            panics_at: panics_at.map(|at| first + at).filter(|at| *at < first + items),
+            chunk: VecDeque::new(),
+            accepted: 0,
+            wait: Stage::Fresh,
+            has_panicked: false,
+            is_exhausted: false,
+        }
+    }
+
+    fn pull(&mut self) -> u64 {
+        let before = self.chunk.len();
+        while self.chunk.len() < 64 {
+            if self.panics_at == Some(self.next) {
+                self.has_panicked = true;
+                break;
+            }
+            if self.next == self.end {
+                self.is_exhausted = true;
+                break;
+            }
+            self.chunk.push_back(self.next);
+            self.next += 1;
+        }
+        (self.chunk.len() - before) as u64
+    }
+}
+
+impl Oracle {
+    /// Items in the queue.
+    pub fn waiting(&self) -> u64 {
+        let items = |fid: &Fid| match &self.pending[fid] {
+            Pending::Push { .. } => 1,
+            Pending::All(all) => all.chunk.len() as u64,
+            _ => 0,
+        };
+        self.queue.iter().map(items).sum()
+    }
+
+    /// Offered, and still in the hands of a future that could not go on without a budget.
+    pub fn deferred(&self) -> u64 {
+        let items = |pending: &Pending| match pending {
+            Pending::Push { wait: Stage::Deferred, .. } => 1,
+            Pending::All(all) if all.wait == Stage::Deferred => all.chunk.len() as u64,
+            _ => 0,
+        };
+        self.pending.values().map(items).sum()
+    }
+
+    /// Hands free room to the oldest waiters.
+    pub fn serve(&mut self) {
+        while self.room() > 0 {
+            let Some(&fid) = self.queue.front() else { return };
+            let room = self.room();
+            let Some(mut pending) = self.pending.remove(&fid) else { panic!("{fid} is queued and gone") };
+            let is_served = match &mut pending {
+                Pending::Push { id, .. } => {
+                    self.accept(*id);
+                    true
+                }
+                Pending::All(all) => {
+                    if let Some(id) = all.chunk.pop_front() {
+                        self.accept(id);
+                        all.accepted += 1;
+                    }
+                    all.chunk.is_empty()
+                }
+                Pending::Reserve { places, granted, .. } => {
+                    let more = room.min(*places - *granted);
+                    *granted += more;
+                    self.reserved += more;
+                    self.note_peak();
+                    granted == places
+                }
+                other => panic!("{other:?} waits for no room"),
+            };
+            if is_served {
+                self.queue.pop_front();
+                *pending.wait() = Stage::Served;
+            }
+            self.pending.insert(fid, pending);
+        }
+    }
+
+    /// Polls a future that was made and has not answered.
+    pub fn poll(&mut self, fid: Fid, is_exhausted: bool) -> Expect {
+        let Some(mut pending) = self.pending.remove(&fid) else { panic!("{fid} is polled and gone") };
+        let expect = match &mut pending {
+            Pending::Push { id, limit, wait } => self.poll_push(fid, *id, *limit, wait, is_exhausted),
+            Pending::All(all) => self.poll_all(fid, all, is_exhausted),
+            Pending::Reserve { places, granted, wait } => self.poll_reserve(fid, *places, granted, wait, is_exhausted),
+            Pending::Flush => self.poll_flush(fid),
+            Pending::Drain { limit, is_joined } => self.poll_drain(*limit, is_joined, is_exhausted),
+        };
+        if expect == Expect::Pending {
+            self.pending.insert(fid, pending);
+        }
+        expect
+    }
+
+    fn poll_push(&mut self, fid: Fid, id: Id, limit: Millis, wait: &mut Stage, is_exhausted: bool) -> Expect {
+        match *wait {
+            Stage::Served => return Expect::Pushed(Ok(())),
+            Stage::Shut => return Expect::Pushed(Err(RefuseReason::Closed)),
+            Stage::Queued { deadline } => {
+                if deadline.is_none_or(|at| at > self.now) || is_exhausted {
+                    return Expect::Pending;
+                }
+                self.leave(fid);
+                self.refuse(RefuseReason::TimedOut, 1);
+                return Expect::Pushed(Err(RefuseReason::TimedOut));
+            }
+            Stage::Fresh => self.count.offered += 1,
+            Stage::Deferred => {}
+        }
+        if is_exhausted && (self.is_closed || self.room() == 0) {
+            *wait = Stage::Deferred;
+            return Expect::Pending;
+        }
+        match self.offer(id, false) {
+            Offer::Stored => Expect::Pushed(Ok(())),
+            Offer::Refused(reason) => Expect::Pushed(Err(reason)),
+            Offer::Wait(strategy) => {
+                let limit = [strategy, limit].into_iter().flatten().min();
+                if limit == Some(0) {
+                    self.refuse(RefuseReason::TimedOut, 1);
+                    return Expect::Pushed(Err(RefuseReason::TimedOut));
+                }
+                *wait = Stage::Queued { deadline: limit.map(|limit| self.now + limit) };
+                self.queue.push_back(fid);
+                Expect::Pending
+            }
+        }
+    }
+
+    fn poll_all(&mut self, fid: Fid, all: &mut All, is_exhausted: bool) -> Expect {
+        loop {
+            match all.wait {
+                Stage::Queued { deadline } => {
+                    if deadline.is_none_or(|at| at > self.now) || is_exhausted {
+                        return Expect::Pending;
+                    }
+                    self.leave(fid);
+                    self.refuse(RefuseReason::TimedOut, all.chunk.len());
+                    return self.end_all(all, RefuseReason::TimedOut);
+                }
+                Stage::Shut => return self.end_all(all, RefuseReason::Closed),
+                Stage::Served | Stage::Fresh | Stage::Deferred => all.wait = Stage::Fresh,
+            }
+            if all.chunk.is_empty() {
+                if all.has_panicked {
+                    return Expect::Panic;
+                }
+                if all.is_exhausted {
+                    return Expect::All(Ok(all.accepted));
+                }
+                self.count.offered += all.pull();
+                continue;
+            }
+            while !self.is_closed && self.room() > 0 {
+                let Some(id) = all.chunk.pop_front() else { break };
+                self.accept(id);
+                all.accepted += 1;
+            }
+            let Some(&first) = all.chunk.front() else { continue };
+            if is_exhausted {
+                all.wait = Stage::Deferred;
+                return Expect::Pending;
+            }
+            match self.offer(first, false) {
+                Offer::Stored => {
+                    all.chunk.pop_front();
+                    all.accepted += 1;
+                }
+                Offer::Refused(reason) => {
+                    self.refuse(reason, all.chunk.len() - 1);
+                    return self.end_all(all, reason);
+                }
+                Offer::Wait(Some(0)) => {
+                    self.refuse(RefuseReason::TimedOut, all.chunk.len());
+                    return self.end_all(all, RefuseReason::TimedOut);
+                }
+                Offer::Wait(limit) => {
+                    all.wait = Stage::Queued { deadline: limit.map(|limit| self.now + limit) };
+                    self.queue.push_back(fid);
+                    return Expect::Pending;
+                }
+            }
+        }
+    }
+
+    fn end_all(&self, all: &mut All, reason: RefuseReason) -> Expect {
+        if all.has_panicked {
+            return Expect::Panic;
+        }
+        Expect::All(Err((reason, all.accepted, all.chunk.drain(..).chain(all.next..all.end).collect())))
+    }
+
+    fn poll_reserve(&mut self, fid: Fid, n: u64, granted: &mut u64, wait: &mut Stage, is_exhausted: bool) -> Expect {
+        match *wait {
+            Stage::Served => return Expect::Reserved(Ok(n as usize)),
+            Stage::Shut => return Expect::Reserved(Err(ReserveError::Closed)),
+            Stage::Queued { .. } => return Expect::Pending,
+            Stage::Fresh | Stage::Deferred => {}
+        }
+        let capacity = self.config.capacity;
+        if n > capacity as u64 {
+            return Expect::Reserved(Err(ReserveError::TooMany { asked: n as usize, capacity }));
+        }
+        if n == 0 || !self.is_closed && self.room() >= n {
+            assert!(n == 0 || self.queue.is_empty(), "free room and a waiter");
+            self.reserved += n;
+            self.note_peak();
+            return Expect::Reserved(Ok(n as usize));
+        }
+        if is_exhausted {
+            return Expect::Pending;
+        }
+        if self.is_closed {
+            return Expect::Reserved(Err(ReserveError::Closed));
+        }
+        *granted = self.room();
+        self.reserved += *granted;
+        self.note_peak();
+        *wait = Stage::Queued { deadline: None };
+        self.queue.push_back(fid);
+        Expect::Pending
+    }
+
+    fn poll_flush(&mut self, fid: Fid) -> Expect {
+        if !self.barriers.contains_key(&fid) {
+            self.open_barrier(fid);
+        }
+        if self.barriers[&fid].outstanding == 0 { Expect::Flushed } else { Expect::Pending }
+    }
+
+    fn poll_drain(&mut self, limit: Millis, is_joined: &mut bool, is_exhausted: bool) -> Expect {
+        if !std::mem::replace(is_joined, true) {
+            self.start_drain(limit);
+        }
+        // A flusher that does not hand over in time is not waited for.
+        if !self.is_finished && self.deadline.is_some_and(|at| at + 100 <= self.now) && !is_exhausted {
+            self.finish();
+        }
+        if self.is_finished { Expect::Drained } else { Expect::Pending }
+    }
+
+    /// Takes a waiter out of the queue.
+    fn leave(&mut self, fid: Fid) {
+        let at = self.queue.iter().position(|queued| *queued == fid);
+        self.queue.remove(at.unwrap_or_else(|| panic!("{fid} is not queued")));
+    }
+
+    /// A future is dropped before it answered.
+    pub fn cancel(&mut self, fid: Fid) {
+        let Some(pending) = self.pending.remove(&fid) else { return };
+        let is_queued = self.queue.contains(&fid);
+        if is_queued {
+            self.leave(fid);
+        }
+        match pending {
+            Pending::Push { wait, .. } => self.count.cancelled += u64::from(is_queued || wait == Stage::Deferred),
+            Pending::All(all) if all.wait == Stage::Shut => {}
+            Pending::All(all) => self.count.cancelled += all.chunk.len() as u64,
+            Pending::Reserve { granted, .. } => {
+                self.reserved -= granted;
+                self.serve();
+            }
+            Pending::Flush => {
+                self.barriers.remove(&fid);
+            }
+            Pending::Drain { is_joined, .. } => {
+                if is_joined {
+                    self.leave_drain();
+                }
+            }
+        }
+    }
+}
+
+impl Pending {
+    pub fn wait(&mut self) -> &mut Stage {
+        match self {
+            Self::Push { wait, .. } | Self::Reserve { wait, .. } => wait,
+            Self::All(all) => &mut all.wait,
+            other => panic!("{other:?} does not wait for room"),
+        }
+    }
+}
