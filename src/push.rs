@@ -36,15 +36,23 @@ pin_project! {
     impl<T> PinnedDrop for Push<'_, T> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            if let Stage::Waiting(key) = *this.stage {
-                this.core.abandon_wait(key);
+            match mem::replace(this.stage, Stage::Done) {
+                Stage::Waiting(key) => this.core.abandon_wait(key),
+                Stage::Deferred(item) => {
+                    this.core.count_cancelled(1);
+                    this.core.drop_items([item]);
+                }
+                Stage::Offer(_) | Stage::Done => {}
             }
         }
     }
 }
 
 enum Stage<T> {
+    /// Not offered yet.
     Offer(T),
+    /// Offered, and put off: it found no room, and the task had no budget to see what becomes of it.
+    Deferred(T),
     Waiting(Key),
     Done,
 }
@@ -58,7 +66,7 @@ impl<'a, T> Push<'a, T> {
     fn poll_slow(mut self: Pin<&mut Self>, item: T, cx: &mut Context<'_>) -> Poll<Result<(), PushError<T>>> {
         // A loop of pushes that find no room must leave the flusher its turn on the same thread.
         let Poll::Ready(budget) = coop::poll_proceed(cx) else {
-            *self.as_mut().project().stage = Stage::Offer(item);
+            *self.as_mut().project().stage = Stage::Deferred(item);
             return Poll::Pending;
         };
         budget.made_progress();
@@ -109,7 +117,9 @@ impl<T> Future for Push<'_, T> {
         if let Stage::Waiting(key) = *this.stage {
             return self.poll_waiting(key, cx);
         }
-        let Stage::Offer(item) = mem::replace(this.stage, Stage::Done) else { return Poll::Pending };
+        let (Stage::Offer(item) | Stage::Deferred(item)) = mem::replace(this.stage, Stage::Done) else {
+            return Poll::Pending;
+        };
         match this.core.push(item) {
             Ok(()) => Poll::Ready(Ok(())),
             Err(item) => self.poll_slow(item, cx),
