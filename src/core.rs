@@ -316,7 +316,7 @@ impl<T> Core<T> {
         let ledger = &mut desk.ledger;
         ledger.peak_depth = ledger.peak_depth.max(figures.depth());
         let lost = ledger.total.lost;
-        let at_home = desk.rest.flights.iter().filter(|flight| flight.phase == Phase::Home && flight.attempts > 0);
+        let at_home = desk.rest.flights.iter().filter(|flight| flight.phase == Phase::Home && flight.is_counted);
         Snapshot {
             offered: figures.accepted + refused.total() + ledger.cancelled + waiting,
             accepted: figures.accepted,
