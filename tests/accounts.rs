@@ -1,8 +1,9 @@
 //! The figures say what is (I1, I2).
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backpressure::{BackpressureController, Batch, FlushError};
+use backpressure::{BackpressureController, Batch, FlushError, LossReason};
 
 async fn hang() -> Result<(), FlushError> {
     std::future::pending().await
@@ -19,4 +20,49 @@ async fn a_call_whose_guard_is_dropped_early_waits_for_no_retry() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let snapshot = c.snapshot();
     assert_eq!((snapshot.in_flight, snapshot.retry_waiting), (1, 0));
+}
+
+/// A sink marks its items, keeps its guard elsewhere and fails; the guard comes home, and the flusher is dropped before it
+/// could look: returns the drain's leftovers, what `on_loss` was told, and how many were delivered and have failed.
+async fn home_and_never_looked_at(
+    edit: fn(&mut Batch<u32>),
+) -> (Vec<u32>, Vec<(Option<u32>, LossReason)>, (u64, u64)) {
+    let kept = Arc::new(Mutex::new(None));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (keep, tell) = (Arc::clone(&kept), Arc::clone(&told));
+    let sink = move |mut batch: Batch<u32>| {
+        edit(&mut batch);
+        *keep.lock().unwrap() = Some(batch);
+        std::future::ready(Err(FlushError::retry("later")))
+    };
+    let (c, flusher) = BackpressureController::builder(3)
+        .fixed(3, Duration::ZERO)
+        .on_loss(move |loss| tell.lock().unwrap().push((loss.item, loss.reason)))
+        .build(sink)
+        .unwrap();
+    assert_eq!(c.push_all(0..3).await.unwrap(), 3);
+    let mut flusher = Box::pin(flusher);
+    assert!(futures::poll!(flusher.as_mut()).is_pending());
+    let drain = c.drain(Duration::from_secs(1));
+    tokio::pin!(drain);
+    assert!(futures::poll!(drain.as_mut()).is_pending());
+    let guard = kept.lock().unwrap().take();
+    drop(guard);
+    drop(flusher);
+    let report = drain.await;
+    report.totals.audit().unwrap();
+    let told = told.lock().unwrap().clone();
+    (report.leftovers, told, (report.totals.delivered, report.totals.failed))
+}
+
+#[tokio::test(start_paused = true)]
+async fn acknowledged_items_are_delivered_although_the_flusher_died_before_it_looked() {
+    let (leftovers, told, settled) = home_and_never_looked_at(|batch| batch.deliver(1)).await;
+    assert_eq!((leftovers, told, settled), (vec![0, 2], vec![], (1, 0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_moved_out_have_failed_although_the_flusher_died_before_it_looked() {
+    let (leftovers, told, settled) = home_and_never_looked_at(|batch| drop(batch.take())).await;
+    assert_eq!((leftovers, told, settled), (vec![], vec![(None, LossReason::Failed); 3], (0, 3)));
 }
