@@ -117,7 +117,7 @@ impl<T> Core<T> {
 
     /// Ends the controller here and now: what is not settled is abandoned. Does nothing the second time.
     pub(crate) fn finish(&self) {
-        self.judge_cut_off();
+        self.judge_all_cut_off();
         let mut backoff = Backoff::new();
         let mut leftovers = Vec::new();
         loop {
@@ -139,10 +139,10 @@ impl<T> Core<T> {
     }
 
     /// Settles what the sink had acknowledged of the batches that are cut off.
-    fn judge_cut_off(&self) {
+    fn judge_all_cut_off(&self) {
         let keys = self.gate.lock().desk().rest.flights.keys();
         for key in keys {
-            self.judge_once(key);
+            self.judge_cut_off(key);
         }
     }
 

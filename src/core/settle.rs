@@ -107,13 +107,12 @@ impl<T> Core<T> {
         if remains { Left::Some } else { Left::Nothing }
     }
 
-    /// Settles what an attempt that was cut off has settled, unless that has been done.
-    pub(super) fn judge_once(&self, key: FlightKey) {
+    /// Settles what an attempt that was cut off has settled. Does nothing the second time: what is left has no marks.
+    pub(super) fn judge_cut_off(&self, key: FlightKey) {
         let mut locked = self.gate.lock();
-        let flight = locked.desk().rest.flights.get_mut(key);
-        let is_judged = flight.is_none_or(|flight| flight.attempts == 0 || flight.is_counted);
+        let was_sent = locked.desk().rest.flights.get_mut(key).is_some_and(|flight| flight.attempts > 0);
         drop(locked);
-        if !is_judged {
+        if was_sent {
             self.judge(key, End::Cancelled, None, &mut Vec::new());
         }
     }
