@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 
 /// A moment, as time since the [`Clock`] began.
@@ -89,8 +90,12 @@ impl Timer {
         }
         *this.at = at;
         let sleep = match at.and_then(|at| clock.instant(at)) {
-            // Outside a runtime `sleep_until` panics, and there is no question that answers beforehand whether it would.
-            Some(at) => Some(catch_unwind(|| tokio::time::sleep_until(at)).map_err(|_| NoTimer)?),
+            Some(at) => {
+                // Also a panic that is caught comes to the panic hook, and so to stderr: ask what can be asked.
+                Handle::try_current().map_err(|_| NoTimer)?;
+                // A runtime without time makes `sleep_until` panic, and there is no question that tells it beforehand.
+                Some(catch_unwind(|| tokio::time::sleep_until(at)).map_err(|_| NoTimer)?)
+            }
             None => None,
         };
         this.sleep.set(sleep);
@@ -98,10 +103,14 @@ impl Timer {
     }
 
     /// Ready at the moment that was set; pending for ever if none was.
+    #[allow(clippy::disallowed_methods, reason = "the one place that asks for the time")]
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), NoTimer>> {
         let mut this = self.project();
         let Some(sleep) = this.sleep.as_mut().as_pin_mut() else { return Poll::Pending };
-        // A timer that is polled while its runtime goes down panics.
+        // A runtime that goes down fires all timers, and they panic when they are polled.
+        if sleep.is_elapsed() && Instant::now() < sleep.deadline() {
+            return Poll::Ready(Err(NoTimer));
+        }
         match catch_unwind(AssertUnwindSafe(|| sleep.poll(cx))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(())) => {}
