@@ -132,8 +132,8 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// # Errors
     ///
-    /// [`BuildError`] for a setting that cannot work; [`NoRuntime`](BuildError::NoRuntime) outside a tokio runtime,
-    /// [`NoTimer`](BuildError::NoTimer) in one without time enabled.
+    /// [`BuildError`] for a setting that cannot work; [`NoRuntime`](BuildError::NoRuntime) outside a tokio runtime and on
+    /// one that has gone down, [`NoTimer`](BuildError::NoTimer) in one without time enabled.
     pub fn spawn<S: BatchSink<T> + 'static>(self, sink: S) -> Result<BackpressureController<T>, BuildError> {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         self.spawn_on(&runtime, sink)
@@ -171,6 +171,10 @@ impl<T: Send + 'static> Builder<T> {
         })?;
         drop(inside);
         runtime.spawn(flusher);
+        // A runtime that has gone down drops the task at once: no handle may outlive its loop from the start.
+        if controller.is_closed() {
+            return Err(BuildError::NoRuntime);
+        }
         Ok(controller)
     }
 
