@@ -106,7 +106,14 @@ impl<T> Core<T> {
         self.apply(self.gate.alarm());
     }
 
+    #[inline]
     fn apply(&self, effects: Effects) {
+        if !effects.is_none() {
+            self.apply_slow(effects);
+        }
+    }
+
+    fn apply_slow(&self, effects: Effects) {
         let Effects { wakers, bell, state } = effects;
         if state {
             // Whoever comes last publishes the last state, whatever the order in which they get here.

@@ -17,7 +17,7 @@ pub(crate) use self::waiters::{Key, Parked, Wait};
 use self::waiters::{Waiters, Want};
 use crate::error::{LossReason, RefuseReason};
 use crate::ledger::{Ledger, Outcome, Refusals};
-use crate::ring::{HeadGuard, Look, Popped, Ring, Word};
+use crate::ring::{HeadGuard, Popped, Ring, Word};
 use crate::state::{Levels, Machine, State, StateCell, Transitions};
 use crate::sync::{Fault, fault};
 use crate::time::{Clock, Tick};
@@ -58,6 +58,13 @@ pub(crate) struct Effects {
     pub(crate) state: bool,
 }
 
+impl Effects {
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        self.wakers.is_empty() && !self.bell && !self.state
+    }
+}
+
 /// The figures of one instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
@@ -74,6 +81,13 @@ impl Figures {
     pub(crate) fn depth(&self) -> u64 {
         self.reserved + self.buffered + self.in_flight
     }
+}
+
+/// Why a producer cannot be served at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    Full,
+    Closed,
 }
 
 /// How an eviction ended.
@@ -107,14 +121,13 @@ impl<T> Victims<T> {
             Some(_) => self.more.push(victim),
         }
     }
-}
 
-impl<T> IntoIterator for Victims<T> {
-    type Item = T;
-    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().chain(self.more)
+    /// Hands over each victim, oldest first.
+    pub(crate) fn for_each(self, mut lose: impl FnMut(T)) {
+        if let Some(first) = self.first {
+            lose(first);
+        }
+        self.more.into_iter().for_each(lose);
     }
 }
 
@@ -168,11 +181,6 @@ impl<T, R> Gate<T, R> {
     #[cold]
     pub(crate) fn alarm(&self) -> Effects {
         self.lock().finish()
-    }
-
-    #[inline]
-    pub(crate) fn look(&self) -> Look {
-        self.ring.look()
     }
 
     pub(crate) fn lock(&self) -> Locked<'_, T, R> {
@@ -236,7 +244,7 @@ impl<T, R> Locked<'_, T, R> {
             in_flight: self.head.in_flight(),
             reserved: word.reserved(),
             is_closed: word.is_closed(),
-            is_full: self.head.spare(word) == 0,
+            is_full: !self.head.has_spare(word),
         }
     }
 
@@ -259,9 +267,9 @@ impl<T, R> Locked<'_, T, R> {
     }
 
     /// A last try under the lock, where "full" is final; what is left of `parked` is to be queued, or is shut out.
-    pub(crate) fn try_serve(&mut self, parked: &mut Parked<T>) -> Result<(), Look> {
+    pub(crate) fn try_serve(&mut self, parked: &mut Parked<T>) -> Result<(), NoRoom> {
         if fault(Fault::NoSecondTry) {
-            return Err(Look::Full);
+            return Err(NoRoom::Full);
         }
         // Whether this reaches the alarm does not matter: `finish` looks anyway.
         match parked {
@@ -287,8 +295,8 @@ impl<T, R> Locked<'_, T, R> {
         }
         match parked.is_served() {
             true => Ok(()),
-            false if self.head.tail().is_closed() => Err(Look::Closed),
-            false => Err(Look::Full),
+            false if self.head.tail().is_closed() => Err(NoRoom::Closed),
+            false => Err(NoRoom::Full),
         }
     }
 
@@ -394,9 +402,8 @@ impl<T, R> Locked<'_, T, R> {
 
     /// Ends a section that evicted: one item left for each that came, so the state need not be followed.
     pub(crate) fn finish_eviction(mut self) -> Effects {
-        let quiet = self.effects.wakers.is_empty() && !self.effects.bell;
         self.head.publish();
-        if quiet && !self.gate.ring.is_due_now(self.head.tail()) {
+        if self.effects.is_none() && !self.gate.ring.is_due_now(self.head.tail()) {
             return self.effects;
         }
         self.finish()
@@ -489,7 +496,7 @@ impl<T, R> Locked<'_, T, R> {
         if self.head.waiters.queued() == 0 || fault(Fault::ServeNobody) {
             return;
         }
-        while self.head.spare(self.head.tail()) > 0 {
+        while self.head.has_spare(self.head.tail()) {
             let stored = match self.head.waiters.next_want() {
                 None => break,
                 // There is spare room and nobody else can take it: full for every fast path, and the lock is held.
@@ -546,7 +553,7 @@ impl<T, R> Locked<'_, T, R> {
 
     fn wake_sleeper(&mut self, word: Word) {
         let Some(Some(target)) = self.head.sleeper else { return };
-        let stuck = self.head.buffered(word) > 0 && self.head.spare(word) == 0;
+        let stuck = self.head.buffered(word) > 0 && !self.head.has_spare(word);
         if stuck && !fault(Fault::TargetBeyondLimit) || !word.place().is_before(target) {
             self.rouse();
         }
@@ -562,7 +569,12 @@ impl<T, R> Locked<'_, T, R> {
     }
 
     /// The depth is about to fall.
+    #[inline]
     fn note_peak(&mut self) {
+        // Once it was full there is nothing to learn.
+        if self.head.ledger.peak_depth == self.gate.ring.capacity() as u64 {
+            return;
+        }
         let depth = self.head.depth(self.head.tail());
         self.head.ledger.peak_depth = self.head.ledger.peak_depth.max(depth);
     }

@@ -160,20 +160,6 @@ impl<T, X> Ring<T, X> {
         }
     }
 
-    /// Whether a push would find the ring closed or full just now. Writes nothing.
-    #[inline]
-    pub(crate) fn look(&self) -> Look {
-        // Ordering: Relaxed, a hint; `limit` is read after `tail`, so that "full" was true at the load of `tail`.
-        let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
-        // Ordering: Acquire keeps the two loads in order.
-        let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
-        match (word.is_closed(), self.room(word, limit) > 0) {
-            (true, _) => Look::Closed,
-            (false, true) => Look::Room,
-            (false, false) => Look::Full,
-        }
-    }
-
     /// Reserved + buffered + in flight, in `0 ..= capacity`, without the lock.
     pub(crate) fn depth(&self) -> u64 {
         // Ordering: Acquire keeps the loads in order: an old limit can only make the depth larger, and it is clamped.
@@ -377,14 +363,6 @@ impl<T, X> fmt::Debug for Ring<T, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring").field("capacity", &self.capacity()).field("depth", &self.depth()).finish_non_exhaustive()
     }
-}
-
-/// What [`Ring::look`] saw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    Room,
-    Full,
-    Closed,
 }
 
 /// Zeroed memory, touched only as the ring fills.

@@ -24,9 +24,7 @@ async fn a_call_whose_guard_is_dropped_early_waits_for_no_retry() {
 
 /// A sink marks its items, keeps its guard elsewhere and fails; the guard comes home, and the flusher is dropped before it
 /// could look: returns the drain's leftovers, what `on_loss` was told, and how many were delivered and have failed.
-async fn home_and_never_looked_at(
-    edit: fn(&mut Batch<u32>),
-) -> (Vec<u32>, Vec<(Option<u32>, LossReason)>, (u64, u64)) {
+async fn home_and_never_looked_at(edit: fn(&mut Batch<u32>)) -> (Vec<u32>, Vec<(Option<u32>, LossReason)>, (u64, u64)) {
     let kept = Arc::new(Mutex::new(None));
     let told = Arc::new(Mutex::new(Vec::new()));
     let (keep, tell) = (Arc::clone(&kept), Arc::clone(&told));

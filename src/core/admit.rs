@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::{Core, loss};
 use crate::error::{PushError, RefuseReason};
-use crate::gate::{Evicted, Key, Parked, Victims, Wait};
-use crate::ring::Look;
+use crate::gate::{Evicted, Key, NoRoom, Parked, Victims, Wait};
 use crate::strategy::{Admission, Pressure, Strategy};
 use crate::sync::Backoff;
 
@@ -68,9 +67,8 @@ impl<T> Core<T> {
     /// Lets the strategy decide about an item that found no room.
     #[cold]
     pub(crate) fn admit(&self, item: T) -> Admitted<T> {
-        match self.gate.look() {
-            Look::Closed => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),
-            Look::Room | Look::Full => {}
+        if self.is_closed() {
+            return Admitted::Refused(self.refuse(RefuseReason::Closed, item));
         }
         match self.decide(&item) {
             Admission::Wait => Admitted::Wait(item, None),
@@ -100,9 +98,7 @@ impl<T> Core<T> {
             let mut locked = self.gate.lock();
             let evicted = locked.evict(item, &mut victims);
             self.apply(locked.finish_eviction());
-            for victim in victims {
-                self.lose_evicted(victim);
-            }
+            victims.for_each(|victim| self.lose_evicted(victim));
             match evicted {
                 Evicted::Stored => return Admitted::Stored,
                 Evicted::Closed(item) => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),
@@ -137,8 +133,8 @@ impl<T> Core<T> {
         let mut locked = self.gate.lock();
         let queued = match locked.try_serve(&mut parked) {
             Ok(()) => Queued::Served,
-            Err(Look::Closed) => Queued::Closed(parked),
-            Err(_) => Queued::Waiting(locked.park(parked, waker)),
+            Err(NoRoom::Closed) => Queued::Closed(parked),
+            Err(NoRoom::Full) => Queued::Waiting(locked.park(parked, waker)),
         };
         self.apply(locked.finish());
         queued

@@ -20,8 +20,7 @@ impl Oracle {
             flight.phase = Phase::Calling { since, extra: extra + more };
             return;
         }
-        (flight.marks, flight.is_taken, flight.is_kept) =
-            (outcome.edit.marks, outcome.edit.take, outcome.edit.keep);
+        (flight.marks, flight.is_taken, flight.is_kept) = (outcome.edit.marks, outcome.edit.take, outcome.edit.keep);
         if outcome.answer != Answer::Hang {
             self.judge(outcome.into());
         }
@@ -159,8 +158,16 @@ impl Oracle {
         let Some(mut first) = self.flights.pop_front() else { return };
         let items = first.items.split_off(first.items.len() / 2);
         let due = Phase::Due(Some(self.now));
-        let second =
-            Flight { id: None, items, attempts: 0, lost_before: 0, phase: due, is_kept: false, is_taken: false, marks: None };
+        let second = Flight {
+            id: None,
+            items,
+            attempts: 0,
+            lost_before: 0,
+            phase: due,
+            is_kept: false,
+            is_taken: false,
+            marks: None,
+        };
         self.flights.push_front(second);
         self.flights.push_front(Flight { id: None, attempts: 0, phase: due, ..first });
     }

@@ -23,7 +23,9 @@ pub enum Stage {
     Fresh,
     /// Polled without a budget; it has done nothing yet.
     Deferred,
-    Queued { deadline: Millis },
+    Queued {
+        deadline: Millis,
+    },
     Served,
     Shut,
 }

@@ -32,8 +32,10 @@ impl Measured {
     }
 }
 
-/// A bounded channel, its receiver taking as many as there are up to a batch. Unlike the controller it
-/// gives up at the first error, and what it had taken is gone.
+/// A bounded channel, its receiver taking as many as there are up to a batch.
+///
+/// A place of the channel is free again once its event is taken, not once it is written, so it holds a
+/// batch more than its capacity. It gives up at the first error, and what it had taken is gone.
 pub(crate) async fn channel(args: &Args) -> anyhow::Result<Measured> {
     let sink = Sink::new(Store::create(&args.file(), Table::Channel)?, args.sink_delay, Duration::ZERO);
     let start = Instant::now();

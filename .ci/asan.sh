@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Runs the tests under AddressSanitizer and its leak check: asan.sh [--short | ROUNDS]
+#
+# Unit and integration tests, once in the short form, else ROUNDS times; 3 unless told.
+. "$(dirname "$0")/lib.sh"
+
+case ${1:-3} in
+    --short) rounds=1 ;;
+    *[!0-9]* | 0) fail "usage: asan.sh [--short | ROUNDS]" ;;
+    *) rounds=${1:-3} ;;
+esac
+need_sanitizer asan
+out=$(scratch)
+flags="-Zsanitizer=address"
+
+# Only a run that can see a fault says anything by seeing none: a planted leak and a planted use after free.
+cat >"$out/planted.rs" <<'RUST'
+fn main() {
+    let fault = std::env::args().nth(1);
+    let item = Box::into_raw(Box::new(std::hint::black_box(7_u64)));
+    if fault.as_deref() == Some("leak") {
+        println!("{}", std::hint::black_box(item).is_null());
+        return;
+    }
+    drop(unsafe { Box::from_raw(item) });
+    if fault.as_deref() == Some("use-after-free") {
+        println!("{}", unsafe { std::hint::black_box(item).read_volatile() });
+    }
+}
+RUST
+rustc +nightly $flags --target "$(host)" -o "$out/planted" "$out/planted.rs"
+"$out/planted" || fail "the program without a fault failed"
+for fault in leak:'LeakSanitizer: detected memory leaks' use-after-free:'AddressSanitizer: heap-use-after-free'; do
+    if "$out/planted" "${fault%%:*}" >"$out/planted.log" 2>&1; then
+        fail "the planted ${fault%%:*} was not found"
+    fi
+    grep -q "${fault#*:}" "$out/planted.log" || { cat "$out/planted.log"; fail "the planted ${fault%%:*} was not named"; }
+done
+
+targets=(--lib)
+for file in tests/*.rs; do
+    name=$(basename "$file" .rs)
+    case $name in
+        # Own sanitizer, own check, and nothing of the crate in it.
+        tsan | soak | layers | '*') ;;
+        *) targets+=(--test "$name") ;;
+    esac
+done
+for ((round = 1; round <= rounds; round++)); do
+    RUSTFLAGS="$flags" timeout --kill-after=10 20m \
+        cargo +nightly test -p backpressure "${targets[@]}" --target "$(host)" --target-dir target/asan 2>&1 |
+        tee -a "$out/log"
+done
+count=$(passed "$out/log")
+[ "$count" -gt 0 ] || fail "no test ran"
+
+did="$count tests without a fault or a leak in $rounds round(s), and the planted ones were found"

@@ -1,0 +1,110 @@
+# Sourced by each check: goes to the root of the repository, says at the end what was done and how long it took.
+#
+# A check sets `did` to one line on what it did. It ends in `ok` or in `FAILED`; there is no third way: a tool, a
+# toolchain or a test that is missing is a failure, never a skip.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+check=$(basename "$0" .sh)
+did="nothing"
+# Tools that have to be built stand here, one build for all clones on a machine, apart from the ones of cargo's owner.
+tools=${BACKPRESSURE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/backpressure-tools}
+export PATH="$tools/bin:$PATH"
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+# A run must not depend on what the caller's shell has set; checks with flags of their own set them where they run.
+unset RUSTFLAGS RUSTDOCFLAGS CARGO_BUILD_TARGET CARGO_TARGET_DIR RUSTC_BOOTSTRAP
+
+finish() {
+    local code=$?
+    if [ "$code" -eq 0 ]; then
+        printf '[%s] ok in %d s: %s\n' "$check" "$SECONDS" "$did"
+    else
+        printf '[%s] FAILED after %d s (exit %d)\n' "$check" "$SECONDS" "$code"
+    fi
+}
+trap finish EXIT
+
+fail() {
+    printf '[%s] %s\n' "$check" "$*" >&2
+    exit 1
+}
+
+# A directory for what a check writes down, emptied.
+scratch() {
+    local dir="target/ci/$check"
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    printf '%s\n' "$dir"
+}
+
+host() {
+    rustc -vV | sed -n 's/^host: //p'
+}
+
+# How many tests passed, summed over all that `cargo test` wrote into FILE: passed FILE
+passed() {
+    awk '/^test result: ok\. / { sum += $4 } END { print sum + 0 }' "$1"
+}
+
+# The first command in a fenced block of README.md that begins with the words: readme_command WORDS
+readme_command() {
+    [ -f README.md ] || fail "there is no README.md to take '$1' from"
+    awk -v words="$1" '
+        /^[[:space:]]*```/ { fenced = !fenced; next }
+        fenced {
+            sub(/^[[:space:]]*\$[[:space:]]+/, ""); sub(/[[:space:]]+#.*$/, ""); sub(/[[:space:]]+$/, "")
+            if (index($0 " ", words " ") == 1) { print; found = 1; exit }
+        }
+        END { exit !found }
+    ' README.md || fail "README.md has no fenced line that begins with '$1'"
+}
+
+# The version that is built when a tool is missing. One that is there already will do if cargo would call it
+# compatible (same 0.minor) and it is not older.
+pinned() {
+    case $1 in
+        cargo-deny) echo 0.20.2 ;;
+        cargo-fuzz) echo 0.13.2 ;;
+        cargo-nextest) echo 0.9.143 ;;
+        *) fail "no version is pinned for $1" ;;
+    esac
+}
+
+# Whether a good enough version of the tool is there: has TOOL VERSION
+has() {
+    local found
+    command -v "$1" >/dev/null || return 1
+    found=$("$1" "${1#cargo-}" --version 2>/dev/null | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1) || return 1
+    [ "${found%.*}" = "${2%.*}" ] && [ "${found##*.}" -ge "${2##*.}" ]
+}
+
+# Builds the tool if it is missing: need TOOL
+#
+# Unoptimised and without debug information: cargo-deny takes 1.5 minutes so on 2 cores, its own release profile (fat
+# LTO, one codegen unit) several times as long, and none of the tools has anything heavy to do here.
+need() {
+    local tool=$1 version began
+    version=$(pinned "$tool")
+    has "$tool" "$version" && return
+    began=$SECONDS
+    printf '[%s] building %s %s into %s\n' "$check" "$tool" "$version" "$tools"
+    CARGO_PROFILE_DEV_DEBUG=0 \
+        cargo install --quiet --locked --force --profile dev --root "$tools" --version "$version" "$tool"
+    has "$tool" "$version" || fail "$tool $version was built and cannot be run"
+    printf '[%s] built %s in %d s\n' "$check" "$tool" "$((SECONDS - began))"
+}
+
+# Nightly with the runtime of a sanitizer (asan, tsan): need_sanitizer RUNTIME
+need_sanitizer() {
+    local root
+    root=$(rustc +nightly --print sysroot 2>/dev/null) || fail "the nightly toolchain is missing, and $1 needs it"
+    cargo +nightly --version >/dev/null || fail "the nightly toolchain has no cargo"
+    ls "$root/lib/rustlib/$(host)/lib/"librustc-*_rt."$1".a >/dev/null 2>&1 ||
+        fail "the nightly toolchain has no $1 runtime for $(host)"
+}
+
+# A program that the machine has to bring: need_program NAME WHAT_FOR
+need_program() {
+    command -v "$1" >/dev/null || fail "$1 is missing, and $2 needs it"
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Installs the tools that the checks need and are not there, and fails for what cannot be installed.
+. "$(dirname "$0")/lib.sh"
+
+for program in cargo rustc git awk timeout; do
+    need_program "$program" "every check"
+done
+need_program cc "the bundled SQLite of examples/batch_writer"
+need_program c++ "libFuzzer"
+cargo fmt --version >/dev/null || fail "rustfmt is missing from the toolchain"
+cargo clippy --version >/dev/null || fail "clippy is missing from the toolchain"
+need_sanitizer tsan
+need_sanitizer asan
+
+need cargo-nextest
+need cargo-deny
+need cargo-fuzz
+
+did="$(rustc --version), $(rustc +nightly --version), nextest, deny and fuzz are there"

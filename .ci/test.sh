@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Runs the test command that README.md gives, word for word, then the same tests with all features under nextest, where
+# one that hangs fails.
+. "$(dirname "$0")/lib.sh"
+
+need cargo-nextest
+log="$(scratch)/log"
+command=$(readme_command "cargo test")
+
+printf '[%s] README.md says: %s\n' "$check" "$command"
+timeout --kill-after=10 20m bash -c "$command" 2>&1 | tee "$log"
+count=$(passed "$log")
+[ "$count" -gt 0 ] || fail "'$command' ran no test"
+
+cargo-nextest nextest run --workspace --all-features --profile ci
+
+did="$count tests and doctests passed by '$command', and under nextest with all features"

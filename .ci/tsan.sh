@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs tests/tsan.rs under ThreadSanitizer, clean and with a planted race that has to be found: tsan.sh [--short | SECONDS]
+#
+# SECONDS reaches the test as BACKPRESSURE_TSAN_SECONDS; 60 unless told, 5 in the short form.
+. "$(dirname "$0")/lib.sh"
+
+case ${1:-60} in
+    --short) seconds=5 ;;
+    *[!0-9]* | 0) fail "usage: tsan.sh [--short | SECONDS]" ;;
+    *) seconds=${1:-60} ;;
+esac
+need_sanitizer tsan
+export BACKPRESSURE_TSAN_SECONDS=$seconds
+out=$(scratch)
+flags="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer"
+
+# Runs the test with more flags, in a target directory of its own, and keeps what it says: run NAME FLAGS
+run() {
+    RUSTFLAGS="$flags $2" timeout --kill-after=10 "$((seconds + 600))" \
+        cargo +nightly test -p backpressure --test tsan --target "$(host)" --target-dir "target/$1" 2>&1 | tee "$out/$1"
+}
+
+run tsan "" || fail "the clean run failed"
+! grep -q 'WARNING: ThreadSanitizer' "$out/tsan" || fail "the clean run passed and reported a race all the same"
+
+# Only a run that can see a race says anything by seeing none.
+if run tsan-planted "--cfg backpressure_planted_race" >/dev/null; then
+    fail "the planted race was not found"
+fi
+grep -q 'WARNING: ThreadSanitizer: data race' "$out/tsan-planted" ||
+    { cat "$out/tsan-planted"; fail "the planted run failed for another reason than a race"; }
+
+did="no data race in tests/tsan.rs, told to storm for $seconds s, and the planted one was found"
