@@ -64,3 +64,15 @@ async fn items_moved_out_have_failed_although_the_flusher_died_before_it_looked(
     let (leftovers, told, settled) = home_and_never_looked_at(|batch| drop(batch.take())).await;
     assert_eq!((leftovers, told, settled), (vec![], vec![(None, LossReason::Failed); 3], (0, 3)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_second_drain_joins_the_first_and_its_deadline_also_if_that_is_never() {
+    let c = BackpressureController::builder(1).fixed(1, Duration::ZERO).spawn(|_: Batch<u32>| hang()).unwrap();
+    c.try_push(0).unwrap();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let first = c.drain(Duration::MAX);
+    tokio::pin!(first);
+    assert!(futures::poll!(first.as_mut()).is_pending());
+    let second = tokio::time::timeout(Duration::from_secs(10), c.drain(Duration::from_secs(1))).await;
+    assert!(second.is_err(), "the second drain had a deadline of its own");
+}
