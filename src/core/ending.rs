@@ -18,6 +18,9 @@ use crate::time::Tick;
 /// The end of a controller; lives under the head lock.
 #[derive(Debug)]
 pub(crate) struct Ending<T> {
+    /// Somebody has called `drain`; later calls join it and its deadline.
+    is_draining: bool,
+    /// `None` means never.
     deadline: Option<Tick>,
     is_finished: bool,
     leftovers: Vec<T>,
@@ -34,6 +37,7 @@ pub(crate) struct DrainId(u64);
 impl<T> Default for Ending<T> {
     fn default() -> Self {
         Self {
+            is_draining: false,
             deadline: None,
             is_finished: false,
             leftovers: Vec::new(),
@@ -74,7 +78,7 @@ impl<T> Core<T> {
         locked.close();
         locked.ring_bell();
         let ending = &mut locked.desk().rest.ending;
-        if ending.deadline.is_none() {
+        if !mem::replace(&mut ending.is_draining, true) {
             ending.deadline = now.after(limit);
         }
         let id = DrainId(ending.next_drainer);

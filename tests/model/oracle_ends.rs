@@ -201,7 +201,7 @@ impl Oracle {
 
     pub fn start_drain(&mut self, limit: Millis) {
         self.close();
-        if self.deadline.is_none() {
+        if !std::mem::replace(&mut self.is_draining, true) {
             self.deadline = limit.map(|limit| self.now + limit);
         }
         self.drainers += 1;
