@@ -40,6 +40,8 @@ pub struct Oracle {
     pub barriers: BTreeMap<Fid, Barrier>,
     /// Losses that `on_loss` has not been told of yet, in order.
     pub untold: VecDeque<(Option<Id>, LossReason)>,
+    /// A batch was judged so, and what is left of it was not decided about.
+    pub postponed: Option<End>,
     told_to_sink: u64,
     /// An offer from inside user code, and what is expected of it.
     inside: Vec<Result<(), RefuseReason>>,
@@ -70,6 +72,8 @@ pub struct Flight {
     pub phase: Phase,
     /// The guard was put elsewhere and is not back.
     pub is_kept: bool,
+    /// It was put elsewhere and came back while the call went on.
+    pub is_back: bool,
     /// The sink has moved the items out.
     pub is_taken: bool,
     pub marks: Option<u8>,
@@ -148,6 +152,7 @@ impl Oracle {
             count: Count::default(),
             barriers: BTreeMap::new(),
             untold: VecDeque::new(),
+            postponed: None,
             told_to_sink: 0,
             inside: Vec::new(),
         }
@@ -297,6 +302,7 @@ impl Oracle {
 
     /// Nothing is left to be told once the step is over.
     pub fn check_told(&mut self) {
+        self.catch_up();
         if self.config.hook == Hook::None {
             self.untold.clear();
         }
@@ -337,7 +343,7 @@ impl Oracle {
         assert!(flight.id.is_none_or(|before| before == id), "the id of the same items is stable");
         flight.id = Some(id);
         flight.phase = Phase::Calling { since: now, extra: 0 };
-        (flight.marks, flight.is_taken) = (None, false);
+        (flight.marks, flight.is_taken, flight.is_back) = (None, false, false);
         if attempt > 1 {
             self.count.retried += items.len() as u64;
         }
@@ -458,6 +464,7 @@ impl Flight {
             lost_before,
             phase: Phase::Due(Some(now)),
             is_kept: false,
+            is_back: false,
             is_taken: false,
             marks: None,
         }

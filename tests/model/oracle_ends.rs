@@ -2,7 +2,7 @@
 
 use backpressure::LossReason;
 
-use super::case::{Answer, Millis, Outcome};
+use super::case::{Answer, Hook, Millis, Outcome};
 use super::oracle::{End, Flight, Ghost, Oracle, Phase};
 use super::oracle_waits::{Pending, Stage};
 use super::sink::mark;
@@ -47,7 +47,7 @@ impl Oracle {
         if let Some(at) = self.ghosts.iter().position(|ghost| ghost.in_call) {
             return self.land_ghost(at);
         }
-        if self.ghosts.iter().any(|ghost| ghost.is_abandoned) && self.flights.is_empty() {
+        if self.is_finished {
             return;
         }
         let Some(flight) = self.flights.front() else { panic!("no call can be cut") };
@@ -68,7 +68,7 @@ impl Oracle {
         let flight = self.flights.iter_mut().find(|flight| seqs[&flight.items[0]] == first);
         let Some(flight) = flight else { panic!("a guard of no batch") };
         assert!(flight.is_kept);
-        flight.is_kept = false;
+        (flight.is_kept, flight.is_back) = (false, true);
     }
 
     fn land_ghost(&mut self, at: usize) {
@@ -128,7 +128,19 @@ impl Oracle {
         (flight.marks, flight.is_taken) = (None, false);
         self.flights.push_front(flight);
         self.serve();
-        self.requeue(end);
+        self.postponed = Some(end);
+    }
+
+    /// What is left of a judged batch is decided once `on_loss` has been told of what has failed.
+    pub fn catch_up(&mut self) {
+        if self.config.hook == Hook::None {
+            self.untold.clear();
+        }
+        if self.untold.is_empty() {
+            if let Some(end) = self.postponed.take() {
+                self.requeue(end);
+            }
+        }
     }
 
     /// What becomes of what is left: again, in halves, or failed.
@@ -166,6 +178,7 @@ impl Oracle {
             phase: due,
             is_kept: false,
             is_taken: false,
+            is_back: false,
             marks: None,
         };
         self.flights.push_front(second);
@@ -222,6 +235,7 @@ impl Oracle {
 
     /// What the sink has said of the batch that is cut off holds.
     pub fn judge_cut_off(&mut self) {
+        self.catch_up();
         if let Some(Flight { phase: Phase::Ended(_), is_kept: false, .. }) = self.flights.front() {
             self.judge(End::Cancelled);
         }
@@ -233,15 +247,22 @@ impl Oracle {
             return;
         }
         self.judge_cut_off();
+        self.catch_up();
         self.is_finished = true;
-        if let Some(Flight { phase: Phase::Calling { .. }, .. }) = self.flights.front() {
-            // A call that goes on is judged as if its guard were elsewhere.
+        if let Some(Flight { phase: Phase::Calling { .. }, is_back, .. }) = self.flights.front() {
+            // A call that goes on is judged as if its guard were elsewhere, unless it is home already.
+            if *is_back {
+                self.is_finished = false;
+                self.judge(End::Cancelled);
+                self.catch_up();
+                return self.finish();
+            }
             *self.count.flushes.entry(End::Cancelled.name()).or_default() += 1;
         }
         self.close();
         let mut leftovers = Vec::new();
         for flight in std::mem::take(&mut self.flights) {
-            let in_call = matches!(flight.phase, Phase::Calling { .. });
+            let in_call = matches!(flight.phase, Phase::Calling { .. }) && !flight.is_back;
             for &id in &flight.items {
                 self.settle(id, Some(LossReason::Abandoned));
             }
