@@ -76,3 +76,31 @@ async fn a_second_drain_joins_the_first_and_its_deadline_also_if_that_is_never()
     let second = tokio::time::timeout(Duration::from_secs(10), c.drain(Duration::from_secs(1))).await;
     assert!(second.is_err(), "the second drain had a deadline of its own");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_answers_after_the_end_settles_nothing_twice() {
+    let kept = Arc::new(Mutex::new(None));
+    let (open, gate) = tokio::sync::oneshot::channel::<()>();
+    let (keep, mut gate) = (Arc::clone(&kept), Some(gate));
+    let sink = move |batch: Batch<u32>| {
+        let (keep, gate) = (Arc::clone(&keep), gate.take());
+        async move {
+            gate.unwrap().await.unwrap();
+            *keep.lock().unwrap() = Some(batch);
+            Ok(())
+        }
+    };
+    let (c, flusher) = BackpressureController::builder(2).fixed(1, Duration::ZERO).build(sink).unwrap();
+    c.try_push(0).unwrap();
+    let mut flusher = Box::pin(flusher);
+    assert!(futures::poll!(flusher.as_mut()).is_pending());
+    // Nobody drives the flusher meanwhile, as if the sink blocked its thread.
+    let report = c.drain(Duration::from_secs(1)).await;
+    assert_eq!((report.abandoned(), report.not_returned), (1, 1));
+    open.send(()).unwrap();
+    flusher.await.unwrap();
+    let snapshot = c.snapshot();
+    snapshot.audit().unwrap();
+    assert_eq!((snapshot.abandoned, snapshot.delivered), (1, 0));
+    drop(kept.lock().unwrap().take());
+}

@@ -5,8 +5,15 @@ mod model;
 use model::{Case, run, verdict};
 use proptest::prelude::*;
 
+/// 20 s in a debug build; `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 8_000 };
+    ProptestConfig { cases, max_shrink_iters: 100_000, ..default }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10_000, max_shrink_iters: 100_000, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn every_item_has_one_fate_and_every_figure_says_which(
