@@ -75,6 +75,9 @@ impl<T> Core<T> {
         let mut locked = self.gate.lock();
         let desk = locked.desk();
         let Some(flight) = desk.rest.flights.get_mut(key) else { return Left::Nothing };
+        if matches!(flight.phase, Phase::DeliveredOut | Phase::AbandonedOut) {
+            return Left::Nothing;
+        }
         if !mem::replace(&mut flight.is_counted, true) {
             *end.counter(&mut desk.ledger.flushes) += 1;
         }
