@@ -245,6 +245,7 @@ impl<T> fmt::Debug for Builder<T> {
 /// A number that no other controller has, also not one of another run: it makes batch ids idempotency tokens.
 fn nonce() -> u64 {
     use std::hash::{BuildHasher, RandomState};
-    // The standard library's only random numbers: keys from the system, different for each state.
-    RandomState::new().hash_one(0_u8)
+    // The standard library's only random numbers: keys from the system, different for each state. A process that was forked
+    // has its parent's keys, but not its id.
+    RandomState::new().hash_one(std::process::id())
 }
