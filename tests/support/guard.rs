@@ -32,7 +32,12 @@ pub(crate) fn guarded_for<R: Send + 'static>(limit: Duration, test: impl FnOnce(
 
 /// Runs an asynchronous test on one guarded thread, with tokio's clock paused.
 pub(crate) fn paused<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
-    guarded_for(Duration::from_secs(20), move || {
+    paused_for(LIMIT, test);
+}
+
+/// The same, for `limit` at most in real time.
+pub(crate) fn paused_for<F: Future<Output = ()>>(limit: Duration, test: impl FnOnce() -> F + Send + 'static) {
+    guarded_for(limit, move || {
         Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test());
     });
 }

@@ -10,7 +10,6 @@ static ALLOCATOR: Counting = Counting;
 
 thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
 /// Bytes that this thread has allocated and not freed. What another thread frees is not seen.
@@ -18,20 +17,9 @@ pub(crate) fn held() -> isize {
     HELD.get()
 }
 
-/// The most that [`held`] was since the last call.
-pub(crate) fn take_peak() -> isize {
-    PEAK.replace(HELD.get())
-}
-
 fn count(bytes: isize) {
-    // Another thread-local's destructor may come after these are gone.
-    let held = HELD.try_with(|held| {
-        held.set(held.get() + bytes);
-        held.get()
-    });
-    if let Ok(held) = held {
-        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held)));
-    }
+    // Another thread-local's destructor may come after this one is gone.
+    let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
 
 // SAFETY: all is passed on to the system's allocator; the counters allocate nothing.

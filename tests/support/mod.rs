@@ -9,7 +9,7 @@ mod sink;
 mod wakes;
 
 pub(crate) use self::drops::{Drops, Token};
-pub(crate) use self::guard::{LIMIT, guarded, guarded_for, paused, real};
+pub(crate) use self::guard::{LIMIT, guarded, guarded_for, paused, paused_for, real};
 pub(crate) use self::sink::{Call, Key, Sink};
 pub(crate) use self::wakes::Wakes;
 

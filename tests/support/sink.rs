@@ -137,6 +137,13 @@ impl Sink {
         self.calls().iter().map(|call| call.at).collect()
     }
 
+    /// The bytes that its memory of calls takes.
+    pub(crate) fn footprint(&self) -> isize {
+        let calls = self.shared.calls.lock().unwrap();
+        let items: usize = calls.iter().map(|call| call.items.capacity() * size_of::<u64>()).sum();
+        (items + calls.capacity() * size_of::<Call>()) as isize
+    }
+
     /// What was delivered, in order.
     pub(crate) fn delivered(&self) -> Vec<u64> {
         self.calls().into_iter().filter(|call| call.is_ok).flat_map(|call| call.items).collect()
