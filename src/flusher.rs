@@ -42,6 +42,12 @@ pub struct Flusher {
     is_checked: bool,
 }
 
+/// The memory of a batch up to this size is kept for good.
+const SPARE_BYTES: usize = 64 * 1024;
+/// The memory of a larger one is given back after so long without a batch: long beside the pauses between the batches of a
+/// busy buffer, so that those cost no allocation.
+const SPARE_IDLE: Duration = Duration::from_millis(500);
+
 type Run = Pin<Box<dyn Future<Output = Result<(), NoTimer>> + Send>>;
 type SharedError = Arc<dyn Error + Send + Sync>;
 
@@ -159,7 +165,7 @@ impl<T: Send> Loop<T> {
                 None => match self.core.step(&mut *self.pace, &mut self.spare) {
                     Step::Launch(key) => Attempt { key, tries: Tries::default() },
                     Step::Sleep(until) => {
-                        wait(&self.core, timer.as_mut(), until).await?;
+                        self.rest(timer.as_mut(), until).await?;
                         continue;
                     }
                     Step::Yield => {
@@ -180,6 +186,17 @@ impl<T: Send> Loop<T> {
             // A sink that is always ready must not keep the thread from everyone else.
             coop::consume_budget().await;
         }
+    }
+
+    /// Sleeps; if that becomes long, the memory of a large batch is given back.
+    async fn rest(&mut self, timer: Pin<&mut Timer>, until: Option<Tick>) -> Result<(), NoTimer> {
+        let is_large = self.spare.capacity() * size_of::<T>() > SPARE_BYTES;
+        let idle = if is_large { self.core.now().after(SPARE_IDLE) } else { None };
+        wait(&self.core, timer, [until, idle].into_iter().flatten().min()).await?;
+        if idle.is_some_and(|idle| idle <= self.core.now()) {
+            self.spare = Vec::new();
+        }
+        Ok(())
     }
 
     /// Sends a batch once, and settles what can be settled.
