@@ -57,8 +57,8 @@ fn s_e01_the_rest_of_a_full_batch_has_its_own_age() {
     });
 }
 
-/// When the items of a case come, in lingers: a case for each, with the close at the last moment or one linger later.
-const RHYTHMS: [&[u32]; 5] = [&[0], &[1], &[2], &[0, 1], &[1, 0, 0, 2]];
+/// When the items of a case come, in lingers.
+const RHYTHMS: [&[u32]; 3] = [&[0], &[1], &[1, 0, 0, 2]];
 
 #[test]
 fn s_e03_nothing_is_lost_where_timer_push_and_close_meet() {
@@ -68,15 +68,19 @@ fn s_e03_nothing_is_lost_where_timer_push_and_close_meet() {
         for n in [1, 2, 3, 7] {
             for items in 0..=50 {
                 for rhythm in RHYTHMS {
-                    // The half that yields first acts after the timer of the same moment, the other one before it.
-                    for (close_after, yields) in [(0, false), (0, true), (1, false), (1, true)] {
+                    // Closed with the last item, or when its linger ends. Who yields first acts after the timer of the
+                    // same moment, who does not before it.
+                    for (close_after, yields) in [(0, items % 2 == 0), (1, items % 2 == 1)] {
                         let sink = Sink::ok();
                         let start = Instant::now();
                         let c =
                             BackpressureController::<u64>::builder(100).fixed(n, linger).spawn(sink.clone()).unwrap();
                         let mut pushed = VecDeque::new();
                         for id in 0..items {
-                            sleep(linger * rhythm[id as usize % rhythm.len()]).await;
+                            let pause = rhythm[id as usize % rhythm.len()];
+                            if pause > 0 {
+                                sleep(linger * pause).await;
+                            }
                             if yields {
                                 tokio::task::yield_now().await;
                             }
@@ -103,7 +107,7 @@ fn s_e03_nothing_is_lost_where_timer_push_and_close_meet() {
                 }
             }
         }
-        assert_eq!(cases, 4 * 51 * 5 * 4);
+        assert_eq!(cases, 4 * 51 * 3 * 2);
     });
 }
 
