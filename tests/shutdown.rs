@@ -12,12 +12,12 @@ use backpressure::{BackpressureController, Batch, BatchSink, FlushError, FlushRe
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use self::support::{Drops, HOUR, Sink, Token, guarded_for, ms, paused, real, rounds, secs, settled};
+use self::support::{Drops, HOUR, Sink, Token, Wakes, guarded_for, ms, paused, real, rounds, secs, settled};
 
 /// 200 000 rounds with `BACKPRESSURE_FULL=1`.
 #[test]
 fn s_a01_flush_sees_every_accepted_push() {
-    let n = rounds(200_000, 50_000);
+    let n = rounds(200_000, 20_000);
     guarded_for(secs(600), move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
         let delivered = Arc::new(AtomicU64::new(0));
@@ -203,6 +203,40 @@ fn s_a05_the_sink_is_dropped_after_the_final_flush() {
         assert!(!alive.load(Ordering::SeqCst));
         assert_eq!((report.delivered(), report.totals.panics, report.totals.flushes.total()), (4, 0, 2));
         assert!(report.is_clean());
+    });
+}
+
+/// Notes how often the caller of `drain` had been woken when the sink was dropped.
+struct Late {
+    woken: Arc<Mutex<Option<usize>>>,
+    drainer: Arc<Wakes>,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        *self.woken.lock().unwrap() = Some(self.drainer.count());
+    }
+}
+
+impl BatchSink<u64> for Late {
+    async fn flush(&mut self, batch: Batch<u64>) -> Result<(), FlushError> {
+        drop(batch);
+        Ok(())
+    }
+}
+
+#[test]
+fn s_a05_drain_answers_after_the_sink_is_dropped() {
+    paused(|| async {
+        let (woken, drainer) = (Arc::default(), Wakes::new());
+        let sink = Late { woken: Arc::clone(&woken), drainer: Arc::clone(&drainer) };
+        let (c, flusher) = BackpressureController::<u64>::builder(10).build(sink).unwrap();
+        c.push(1).await.unwrap();
+        let (mut drain, mut flusher) = (Box::pin(c.drain(secs(25))), Box::pin(flusher));
+        assert!(drainer.poll(&mut drain).is_pending());
+        assert!(Wakes::new().poll(&mut flusher).is_ready());
+        assert_eq!((*woken.lock().unwrap(), drainer.count()), (Some(0), 1), "first the sink, then the answer");
+        assert!(drainer.poll(&mut drain).is_ready());
     });
 }
 
