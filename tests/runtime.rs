@@ -330,6 +330,23 @@ fn s_b07_weak_and_watching_handles_keep_no_loop_alive() {
     });
 }
 
+#[test]
+fn s_b07_a_closed_loop_ends_whoever_holds_a_handle() {
+    paused(|| async {
+        let sink = Sink::ok();
+        let (c, flusher) = BackpressureController::<u64>::builder(10).fixed(5, HOUR).build(sink.clone()).unwrap();
+        let driver = tokio::spawn(flusher);
+        c.push(1).await.unwrap();
+        settled().await;
+        assert!(!driver.is_finished());
+        let start = tokio::time::Instant::now();
+        c.close();
+        driver.await.unwrap().unwrap();
+        assert_eq!((start.elapsed(), sink.delivered()), (Duration::ZERO, vec![1]));
+        assert!(matches!(c.try_push(2), Err(PushError::Closed(2))));
+    });
+}
+
 /// The kept-back batch of a sink that moved it elsewhere keeps the loop alive only until the deadline.
 #[test]
 fn s_b07_a_batch_held_elsewhere_keeps_no_loop_alive() {

@@ -6,6 +6,7 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use backpressure::{BackpressureController, Batch, BatchSink, FlushError, FlushReason, LossReason, Retry};
@@ -237,6 +238,18 @@ fn s_a05_drain_answers_after_the_sink_is_dropped() {
         assert!(Wakes::new().poll(&mut flusher).is_ready());
         assert_eq!((*woken.lock().unwrap(), drainer.count()), (Some(0), 1), "first the sink, then the answer");
         assert!(drainer.poll(&mut drain).is_ready());
+
+        // And when the flusher is dropped on the way.
+        let (woken, drainer) = (Arc::default(), Wakes::new());
+        let sink = Late { woken: Arc::clone(&woken), drainer: Arc::clone(&drainer) };
+        let (c, flusher) = BackpressureController::<u64>::builder(10).build(sink).unwrap();
+        c.push(1).await.unwrap();
+        let mut drain = Box::pin(c.drain(secs(25)));
+        assert!(drainer.poll(&mut drain).is_pending());
+        drop(flusher);
+        assert_eq!((*woken.lock().unwrap(), drainer.count()), (Some(0), 1));
+        let Poll::Ready(report) = drainer.poll(&mut drain) else { panic!("it has ended") };
+        assert_eq!((report.abandoned(), report.leftovers), (1, vec![1]));
     });
 }
 
