@@ -1,0 +1,155 @@
+//! The capacity is exact (I3): no hidden places, no rounding, what the sink holds included.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use backpressure::{BackpressureController, Batch, PushError};
+use common::{Gate, Log, SEC, Token, Tokens, gated, idle, ids, ms, ok, paused};
+
+#[test]
+fn s_h01_a_clone_brings_no_place_with_it() {
+    paused(|| async {
+        for keep in [false, true] {
+            let (gate, log) = (Gate::closed(), Log::default());
+            let c = BackpressureController::builder(1).fixed(1, SEC).spawn(gated(&gate, &log)).unwrap();
+            let mut clones = Vec::new();
+            let mut accepted = 0;
+            for i in 0..100 {
+                let clone = c.clone();
+                match clone.try_push(i) {
+                    Ok(()) => accepted += 1,
+                    Err(error) => assert_eq!(error, PushError::Full(i)),
+                }
+                if keep {
+                    clones.push(clone);
+                }
+                idle().await;
+            }
+            assert_eq!(accepted, 1, "kept: {keep}");
+            let snapshot = c.snapshot();
+            assert_eq!((snapshot.accepted, snapshot.refused.full, snapshot.depth), (1, 99, 1));
+            // Waiting through clones holds no place either.
+            let waits: Vec<_> = (0..100)
+                .map(|i| {
+                    let clone = c.clone();
+                    tokio::spawn(async move { clone.push(i).await })
+                })
+                .collect();
+            idle().await;
+            let snapshot = c.snapshot();
+            assert_eq!((snapshot.accepted, snapshot.waiting, snapshot.depth), (1, 100, 1));
+            snapshot.audit().unwrap();
+            gate.open();
+            for wait in waits {
+                wait.await.unwrap().unwrap();
+            }
+            let _ = c.flush().await;
+            assert_eq!(log.items(), std::iter::once(0).chain(0..100).collect::<Vec<_>>());
+            assert_eq!(c.snapshot().peak_depth, 1);
+        }
+    });
+}
+
+#[test]
+fn s_h05_no_batch_grows_while_a_call_is_in_progress() {
+    const B: usize = 10;
+    const C: usize = 10_000;
+    paused(|| async {
+        let (gate, tokens) = (Gate::closed(), Tokens::default());
+        let (calls, largest, widest) = <(Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let c = BackpressureController::builder(C)
+            .fixed(B, SEC)
+            .spawn({
+                let (gate, calls) = (gate.clone(), Arc::clone(&calls));
+                let (largest, widest) = (Arc::clone(&largest), Arc::clone(&widest));
+                move |mut batch: Batch<Token>| {
+                    let gate = gate.clone();
+                    let items = batch.take();
+                    calls.fetch_add(1, Ordering::Relaxed);
+                    largest.fetch_max(items.len(), Ordering::Relaxed);
+                    widest.fetch_max(items.capacity(), Ordering::Relaxed);
+                    async move {
+                        gate.pass().await;
+                        drop(items);
+                        Ok(())
+                    }
+                }
+            })
+            .unwrap();
+        for _ in 0..C {
+            c.push(tokens.make()).await.unwrap();
+        }
+        assert!(c.try_push(tokens.make()).is_err());
+        idle().await;
+        assert_eq!((tokens.live(), c.len(), calls.load(Ordering::Relaxed)), (C, C, 1));
+        gate.open();
+        assert_eq!(c.flush().await.delivered, C as u64);
+        assert_eq!((calls.load(Ordering::Relaxed), largest.load(Ordering::Relaxed)), (C / B, B));
+        let widest = widest.load(Ordering::Relaxed);
+        assert!(widest <= 2 * B, "a Vec of capacity {widest}");
+        tokens.assert_each_dropped_once(C + 1);
+    });
+}
+
+#[test]
+fn s_h07_the_capacity_is_what_was_asked_for_through_wraps_and_half_full_drops() {
+    paused(|| async {
+        for capacity in [1, 3, 5, 7, 1000] {
+            let (log, tokens) = (Log::default(), Tokens::default());
+            let (c, flusher) = BackpressureController::builder(capacity)
+                .fixed(1.max(capacity / 2), ms(1))
+                .build({
+                    let log = log.clone();
+                    move |batch: Batch<Token>| {
+                        log.add(&ids(&batch));
+                        std::future::ready(Ok(()))
+                    }
+                })
+                .unwrap();
+            assert_eq!(c.capacity(), capacity);
+            let task = tokio::spawn(flusher);
+            let mut made = 0;
+            for lap in 0..5 {
+                c.pause();
+                idle().await;
+                for _ in 0..capacity {
+                    made += 1;
+                    c.try_push(tokens.make()).unwrap();
+                }
+                made += 1;
+                let refused = c.try_push(tokens.make());
+                assert!(matches!(&refused, Err(PushError::Full(token)) if token.id() == made - 1), "lap {lap}");
+                assert_eq!((c.len(), c.snapshot().depth), (capacity, capacity as u64));
+                c.resume();
+                let report = c.flush().await;
+                assert_eq!(report.delivered, capacity as u64);
+            }
+            c.pause();
+            for _ in 0..capacity.div_ceil(2) {
+                made += 1;
+                c.try_push(tokens.make()).unwrap();
+            }
+            task.abort();
+            idle().await;
+            assert_eq!(c.snapshot().abandoned, capacity.div_ceil(2) as u64);
+            c.snapshot().audit().unwrap();
+            drop(c);
+            tokens.assert_each_dropped_once(made);
+            assert_eq!(log.items().len(), 5 * capacity);
+        }
+    });
+}
+
+#[test]
+fn the_first_place_beyond_the_capacity_is_refused_for_every_small_capacity() {
+    for capacity in 1..=70 {
+        let log = Log::default();
+        let (c, flusher) = BackpressureController::builder(capacity).build(ok(&log)).unwrap();
+        let accepted = (0..2 * capacity).filter(|i| c.try_push(*i).is_ok()).count();
+        assert_eq!((accepted, c.capacity(), c.len()), (capacity, capacity, capacity));
+        drop(flusher);
+        assert_eq!(c.snapshot().abandoned, capacity as u64);
+    }
+}

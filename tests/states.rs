@@ -1,0 +1,152 @@
+//! The states: a margin on the way down, back to Normal each time, published by whatever crosses the mark (I6).
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use backpressure::{BackpressureController, Permit, PushError, State, Watermarks};
+use common::{Gate, HOUR, Log, SEC, gated, idle, ms, ok, paused};
+use futures::StreamExt;
+
+/// Brings the depth to so many permits.
+fn hold(c: &BackpressureController<u32>, permits: &mut Vec<Permit<u32>>, depth: usize) {
+    permits.truncate(depth);
+    while permits.len() < depth {
+        permits.push(c.try_reserve().unwrap());
+    }
+    assert_eq!(c.depth(), depth);
+}
+
+#[test]
+fn s_n01_a_depth_that_swings_by_one_does_not_flap() {
+    paused(|| async {
+        let log = Log::default();
+        let c = BackpressureController::builder(100)
+            .fixed(1, SEC)
+            .watermarks(Watermarks::new(0.5, 0.8).unwrap())
+            .spawn(ok(&log))
+            .unwrap();
+        let mut permits = Vec::new();
+        hold(&c, &mut permits, 79);
+        assert_eq!(c.state(), State::Elevated);
+        let before = c.snapshot().transitions;
+        for step in 0..1000 {
+            hold(&c, &mut permits, if step % 2 == 0 { 79 } else { 80 });
+        }
+        let after = c.snapshot().transitions;
+        assert_eq!(after.total() - before.total(), 1);
+        assert_eq!(after.count(State::Elevated, State::Critical), 1);
+        assert_eq!(c.state(), State::Critical);
+        // The margin is 0.10: back at 69 and at 39.
+        for depth in (39..=79).rev() {
+            hold(&c, &mut permits, depth);
+            let expected = match depth {
+                70.. => State::Critical,
+                40..70 => State::Elevated,
+                _ => State::Normal,
+            };
+            assert_eq!(c.state(), expected, "at {depth}");
+        }
+        let back = c.snapshot().transitions;
+        assert_eq!(back.total() - after.total(), 2);
+        assert_eq!(back.count(State::Critical, State::Elevated), 1);
+        assert_eq!(back.count(State::Elevated, State::Normal), 1);
+    });
+}
+
+/// Every pair of marks on a grid of tenths, and the ends of what is legal.
+fn legal_marks() -> Vec<(f64, f64)> {
+    let tenths = (1..10).flat_map(|low| (low + 1..=10).map(move |high| (f64::from(low) / 10.0, f64::from(high) / 10.0)));
+    tenths.chain([(f64::MIN_POSITIVE, 1.0), (0.001, 0.002), (0.999, 1.0), (1.0 - f64::EPSILON, 1.0)]).collect()
+}
+
+#[test]
+fn s_n03_full_and_empty_again_ends_in_normal() {
+    paused(|| async {
+        for capacity in [1, 2, 3, 10] {
+            for (low, high) in legal_marks() {
+                let (gate, log) = (Gate::closed(), Log::default());
+                let c = BackpressureController::builder(capacity)
+                    .fixed(1, SEC)
+                    .watermarks(Watermarks::new(low, high).unwrap())
+                    .spawn(gated(&gate, &log))
+                    .unwrap();
+                let mut watch = c.watch();
+                let seen = Arc::new(Mutex::new(Vec::new()));
+                let watcher = tokio::spawn({
+                    let seen = Arc::clone(&seen);
+                    async move {
+                        while let Some(state) = watch.next().await {
+                            seen.lock().unwrap().push(state);
+                        }
+                    }
+                });
+                for i in 0..capacity {
+                    c.try_push(i).unwrap();
+                }
+                assert_eq!(c.state(), State::Blocked);
+                idle().await;
+                let waiters: Vec<_> = (0..5)
+                    .map(|_| {
+                        let mut watch = c.watch();
+                        tokio::spawn(async move { while watch.changed().await == Some(State::Blocked) {} })
+                    })
+                    .collect();
+                idle().await;
+                assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+                gate.open();
+                idle().await;
+                assert!(waiters.iter().all(|waiter| waiter.is_finished()), "capacity {capacity}, marks {low} {high}");
+                assert_eq!((c.state(), c.depth()), (State::Normal, 0), "capacity {capacity}, marks {low} {high}");
+                let seen_now = seen.lock().unwrap().clone();
+                assert_eq!(seen_now.last(), Some(&State::Normal));
+                assert!(seen_now.contains(&State::Blocked));
+                c.close();
+                watcher.await.unwrap();
+                assert_eq!(seen.lock().unwrap().last(), Some(&State::Draining));
+            }
+        }
+    });
+}
+
+#[test]
+fn s_n05_the_sink_alone_brings_the_state_back() {
+    paused(|| async {
+        let (gate, log) = (Gate::closed(), Log::default());
+        let c = BackpressureController::builder(10).fixed(1, HOUR).spawn(gated(&gate, &log)).unwrap();
+        let mut watch = c.watch();
+        for i in 0..10 {
+            c.try_push(i).unwrap();
+        }
+        assert_eq!(watch.changed().await, Some(State::Blocked));
+        assert_eq!(c.try_push(10), Err(PushError::Full(10)));
+        idle().await;
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        tokio::spawn({
+            let (seen, log) = (Arc::clone(&seen), log.clone());
+            async move {
+                while let Some(state) = watch.changed().await {
+                    seen.lock().unwrap().push((state, log.items().len()));
+                }
+            }
+        });
+        // Nobody pushes. With 10 places and batches of 1, h = 0.125: out of Blocked below 8.75, out of Critical below
+        // 6.75, out of Elevated below 3.75.
+        for delivered in 1..=10 {
+            gate.let_through(1);
+            idle().await;
+            assert_eq!(log.items().len(), delivered);
+            let expected = match 10 - delivered {
+                9.. => State::Blocked,
+                7..9 => State::Critical,
+                4..7 => State::Elevated,
+                _ => State::Normal,
+            };
+            assert_eq!(c.state(), expected, "after {delivered}");
+        }
+        assert_eq!(*seen.lock().unwrap(), [(State::Critical, 2), (State::Elevated, 4), (State::Normal, 7)]);
+        let transitions = c.snapshot().transitions;
+        assert_eq!((transitions.into(State::Normal), transitions.into(State::Blocked)), (1, 1));
+        tokio::time::sleep(ms(1)).await;
+    });
+}
