@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 use tokio::task::coop;
 
 use crate::core::{Core, End, Inside, Left, Step};
@@ -39,7 +39,8 @@ pub struct Flusher {
     /// `None` once it has ended.
     run: Option<Run>,
     core: Arc<dyn Finish>,
-    is_checked: bool,
+    /// The runtime that was checked last: the question costs a timer.
+    checked: Option<runtime::Id>,
 }
 
 /// The memory of a batch up to this size is kept for good.
@@ -79,7 +80,7 @@ impl Flusher {
         let jitter = settings.retry.jitter(core.nonce());
         let flush_loop =
             Loop { core: Arc::clone(&core), pace, settings, jitter, queue: VecDeque::new(), spare: Vec::new() };
-        Self { run: Some(Box::pin(flush_loop.run(sink))), core, is_checked: false }
+        Self { run: Some(Box::pin(flush_loop.run(sink))), core, checked: None }
     }
 
     /// Drops the sink, then ends the controller.
@@ -103,9 +104,10 @@ impl Future for Flusher {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let Some(run) = &mut this.run else { return Poll::Ready(Ok(())) };
-        if !this.is_checked {
+        let here = Handle::try_current().map_err(|_| DriveError::NoRuntime)?.id();
+        if this.checked != Some(here) {
             check_runtime()?;
-            this.is_checked = true;
+            this.checked = Some(here);
         }
         let inside = Inside::enter(Arc::as_ptr(&this.core).cast());
         let result = ready!(run.as_mut().poll(cx));
