@@ -22,15 +22,18 @@ use crate::pace::FlushReason;
 ///   says; what was acknowledged by [`deliver`](Self::deliver) is delivered; and what was [moved out](Self::take) and not
 ///   acknowledged has failed.
 ///
-/// A batch that is kept elsewhere (in a spawned task, on a blocking thread) after its flush has ended without `Ok` stays in
-/// flight until it is dropped; nothing else is flushed meanwhile, so that the order holds. At drain's deadline it is counted
-/// as abandoned and named in [`not_returned`](crate::DrainReport::not_returned). One that is forgotten
-/// ([`std::mem::forget`]) stays in flight until then.
+/// A batch that is kept elsewhere (in a spawned task, on a blocking thread) after its flush has ended without `Ok`, or with
+/// `Ok` after items of it were judged as not delivered, stays in flight until it is dropped; nothing else is flushed
+/// meanwhile, so that the order holds. At drain's deadline it is counted as abandoned and named in
+/// [`not_returned`](crate::DrainReport::not_returned). One that is forgotten ([`std::mem::forget`]) stays in flight until
+/// then.
 #[must_use = "a batch that is dropped goes home"]
 pub struct Batch<T> {
     core: Arc<Core<T>>,
     key: FlightKey,
     parts: Parts<T>,
+    /// The core knows that items were judged as not delivered.
+    is_judged: bool,
 }
 
 /// What a batch brings home.
@@ -46,7 +49,7 @@ pub(crate) struct Parts<T> {
 
 impl<T> Batch<T> {
     pub(crate) fn new(core: Arc<Core<T>>, key: FlightKey, parts: Parts<T>) -> Self {
-        Self { core, key, parts }
+        Self { core, key, parts, is_judged: false }
     }
 
     /// Moves all items out. `Ok(())` still delivers them; after anything else they have failed, since they cannot be sent
@@ -138,6 +141,9 @@ impl<T> Batch<T> {
         assert!(index < len, "no item {index} in a batch of {len}");
         if self.parts.marks.is_empty() {
             self.parts.marks.resize_with(len, Mark::default);
+        }
+        if !matches!(mark, Mark::None | Mark::Delivered) && !mem::replace(&mut self.is_judged, true) {
+            self.core.note_judged(self.key);
         }
         self.parts.marks[index] = mark;
     }

@@ -230,6 +230,8 @@ impl<T> Core<T> {
             oldest,
             extra: Duration::ZERO,
             is_counted: false,
+            is_judged: false,
+            is_ok: false,
         }))
     }
 
@@ -244,7 +246,7 @@ impl<T> Core<T> {
         flight.attempts = flight.attempts.saturating_add(1);
         flight.phase = Phase::Out;
         flight.extra = Duration::ZERO;
-        flight.is_counted = false;
+        (flight.is_counted, flight.is_judged, flight.is_ok) = (false, false, false);
         let parts = Parts {
             id: flight.id,
             seqs: flight.seqs.clone(),
@@ -256,6 +258,13 @@ impl<T> Core<T> {
         };
         drop(locked);
         Some(Batch::new(Arc::clone(self), key, parts))
+    }
+
+    /// The guard of an attempt says of an item that it is not delivered.
+    pub(crate) fn note_judged(&self, key: FlightKey) {
+        if let Some(flight) = self.gate.lock().desk().rest.flights.get_mut(key) {
+            flight.is_judged = true;
+        }
     }
 
     /// More time for an attempt.

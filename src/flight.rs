@@ -98,6 +98,10 @@ pub(crate) struct Flight<T> {
     pub(crate) extra: Duration,
     /// The end of its last attempt was counted.
     pub(crate) is_counted: bool,
+    /// The guard that is out says of single items that they are not delivered.
+    pub(crate) is_judged: bool,
+    /// The sink has answered `Ok(())` while that guard is out.
+    pub(crate) is_ok: bool,
 }
 
 /// Names a batch; one that was settled since names nothing.
@@ -211,6 +215,8 @@ impl<T> Flight<T> {
             oldest: self.oldest,
             extra: Duration::ZERO,
             is_counted: false,
+            is_judged: false,
+            is_ok: false,
         };
         (half(first_seqs, first_items, self.lost_before), half(second_seqs, second_items, Losses::default()))
     }
@@ -287,6 +293,8 @@ mod tests {
             oldest: None,
             extra: Duration::ZERO,
             is_counted: false,
+            is_judged: false,
+            is_ok: false,
         }
     }
 

@@ -82,10 +82,13 @@ impl<T> Core<T> {
             *end.counter(&mut desk.ledger.flushes) += 1;
         }
         let is_home = flight.phase == Phase::Home;
-        if !is_home && end != End::Ok {
+        let is_ok = end == End::Ok || flight.is_ok;
+        if !is_home && (!is_ok || flight.is_judged) {
+            flight.is_ok = is_ok;
             return Left::NotHome;
         }
-        let sorted = flight.sort(if end == End::Ok { Unmarked::Delivered } else { Unmarked::Left });
+        flight.is_ok = false;
+        let sorted = flight.sort(if is_ok { Unmarked::Delivered } else { Unmarked::Left });
         let Sorted { delivered, delivered_items, failed, left, left_items } = sorted;
         let remains = left.len() > 0;
         if remains {
