@@ -152,11 +152,8 @@ fn s_p01_back_off() {
             ];
             for (i, retry) in retries.into_iter().enumerate() {
                 let log = Log::default();
-                let c = BackpressureController::builder(10)
-                    .fixed(5, ms(1))
-                    .retry(retry)
-                    .spawn(failing(1, &log))
-                    .unwrap();
+                let c =
+                    BackpressureController::builder(10).fixed(5, ms(1)).retry(retry).spawn(failing(1, &log)).unwrap();
                 c.push_all(0..5).await.unwrap();
                 idle().await;
                 ten_years().await;
@@ -347,9 +344,11 @@ fn life<T: Send + 'static>(strategy: Strategy<T>, n: usize, make: fn(usize) -> T
 }
 
 fn custom<T>() -> Strategy<T> {
-    Strategy::Custom(Arc::new(|_: &T, pressure: &Pressure| {
-        if pressure.depth % 2 == 0 { Admission::EvictOldest } else { Admission::Refuse }
-    }))
+    Strategy::Custom(Arc::new(
+        |_: &T, pressure: &Pressure| {
+            if pressure.depth % 2 == 0 { Admission::EvictOldest } else { Admission::Refuse }
+        },
+    ))
 }
 
 /// 1 000 000 pushes with `BACKPRESSURE_FULL=1`.

@@ -56,7 +56,8 @@ fn s_n01_a_depth_that_swings_by_one_does_not_flap() {
 
 /// Every pair of marks on a grid of tenths, and the ends of what is legal.
 fn legal_marks() -> Vec<(f64, f64)> {
-    let tenths = (1..10).flat_map(|low| (low + 1..=10).map(move |high| (f64::from(low) / 10.0, f64::from(high) / 10.0)));
+    let tenths =
+        (1..10).flat_map(|low| (low + 1..=10).map(move |high| (f64::from(low) / 10.0, f64::from(high) / 10.0)));
     tenths.chain([(f64::MIN_POSITIVE, 1.0), (0.001, 0.002), (0.999, 1.0), (1.0 - f64::EPSILON, 1.0)]).collect()
 }
 
