@@ -261,7 +261,8 @@ fn an_iterator_that_panics_has_pushed_what_it_gave_before() {
 
 #[test]
 fn an_iterator_with_a_wrong_or_panicking_hint_is_pushed_all_the_same() {
-    struct Hint(u32, fn() -> (usize, Option<usize>));
+    type Give = fn() -> (usize, Option<usize>);
+    struct Hint(u32, Give);
     impl Iterator for Hint {
         type Item = u32;
         fn next(&mut self) -> Option<u32> {
@@ -272,7 +273,7 @@ fn an_iterator_with_a_wrong_or_panicking_hint_is_pushed_all_the_same() {
             (self.1)()
         }
     }
-    let hints: [fn() -> (usize, Option<usize>); 4] =
+    let hints: [Give; 4] =
         [|| (0, Some(0)), || (usize::MAX, Some(usize::MAX)), || (usize::MAX, None), || panic!("the hint")];
     for hint in hints {
         let (c, _flusher) = builder(100).build(sink).unwrap();

@@ -195,9 +195,12 @@ pub(crate) async fn hung<T: Send>(batch: Batch<T>) -> Result<(), FlushError> {
     Ok(())
 }
 
+/// The item, the reason, and what the error says.
+pub(crate) type Line<T> = (Option<T>, LossReason, Option<String>);
+
 /// What a loss hook was told, one line for each item.
 #[derive(Debug)]
-pub(crate) struct Losses<T>(Arc<Mutex<Vec<(Option<T>, LossReason, Option<String>)>>>);
+pub(crate) struct Losses<T>(Arc<Mutex<Vec<Line<T>>>>);
 
 impl<T> Default for Losses<T> {
     fn default() -> Self {
@@ -213,7 +216,7 @@ impl<T: Clone + Send + 'static> Losses<T> {
         }
     }
 
-    pub(crate) fn lines(&self) -> Vec<(Option<T>, LossReason, Option<String>)> {
+    pub(crate) fn lines(&self) -> Vec<Line<T>> {
         self.0.lock().unwrap().clone()
     }
 
