@@ -346,7 +346,7 @@ fn s_z13_every_wait_is_on_the_monotonic_clock() {
         assert_eq!(c.drain(HOUR).await.leftovers, [0]);
         assert_eq!(start.elapsed(), HOUR);
     });
-    // And nothing else could be asked: the wall clock is only part of a random seed.
+    // And nothing else could be asked: the wall clock stands nowhere.
     let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
     let mut uses = Vec::new();
     let mut folders = vec![std::path::PathBuf::from(sources)];
@@ -357,11 +357,11 @@ fn s_z13_every_wait_is_on_the_monotonic_clock() {
                 folders.push(path);
             } else {
                 let text = std::fs::read_to_string(&path).unwrap();
-                uses.extend(text.lines().filter(|line| line.contains("SystemTime::now")).map(str::to_owned));
+                uses.extend(text.lines().filter(|line| line.contains("SystemTime")).map(str::to_owned));
             }
         }
     }
-    assert!(uses.len() == 1 && uses[0].contains("duration_since(UNIX_EPOCH)"), "{uses:?}");
+    assert!(uses.is_empty(), "{uses:?}");
 }
 
 #[test]

@@ -121,6 +121,10 @@ fn runtime_goes_down(workers: usize, down: impl FnOnce(Runtime) + Send + 'static
         assert!(start.elapsed() < secs(1), "{:?}", start.elapsed());
         let Err(PushError::Closed(back)) = c.try_push(drops.token(11)) else { panic!("not closed") };
         assert_eq!(back.id(), 11);
+        // The counters move first, then the hook runs, on a thread of the runtime.
+        while lost.lock().unwrap().len() < 8 {
+            thread::yield_now();
+        }
         // The task may still be on its way out, with its item.
         while !task.is_finished() {
             thread::yield_now();
