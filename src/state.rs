@@ -152,9 +152,9 @@ impl Transitions {
         self.counts[from as usize][to as usize]
     }
 
-    /// Transitions into `state`, from whichever. By value, since on a reference `Into::into` would be found first.
+    /// Transitions into `state`, from whichever.
     #[must_use]
-    pub fn into(self, state: State) -> u64 {
+    pub fn entered(self, state: State) -> u64 {
         self.counts.iter().map(|row| row[state as usize]).sum()
     }
 

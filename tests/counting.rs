@@ -139,7 +139,7 @@ fn s_g05_a_burst_between_two_scrapes_leaves_its_peak() {
         tokio::time::sleep(15 * SEC).await;
         let snapshot = c.snapshot();
         assert_eq!((snapshot.depth, snapshot.peak_depth), (0, 100));
-        assert_eq!(snapshot.transitions.into(State::Blocked), 1);
+        assert_eq!(snapshot.transitions.entered(State::Blocked), 1);
         assert_eq!((refused, snapshot.refused.full, snapshot.delivered), (150, 150, 100));
         assert_eq!(log.items(), (0..100).collect::<Vec<_>>());
         assert_eq!((snapshot.state, snapshot.offered), (State::Normal, 250));

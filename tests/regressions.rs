@@ -197,7 +197,7 @@ fn s_z05_draining_is_the_last_state_and_the_report_says_when_it_is_over() {
         assert_eq!(c.state(), State::Draining);
         let states = states.await.unwrap();
         assert_eq!((states[0], states.last()), (State::Normal, Some(&State::Draining)));
-        assert_eq!(c.snapshot().transitions.into(State::Draining), 1);
+        assert_eq!(c.snapshot().transitions.entered(State::Draining), 1);
         assert_eq!(c.push(9).await, Err(PushError::Closed(9)));
     });
 }

@@ -147,7 +147,7 @@ fn s_n05_the_sink_alone_brings_the_state_back() {
         }
         assert_eq!(*seen.lock().unwrap(), [(State::Critical, 2), (State::Elevated, 4), (State::Normal, 7)]);
         let transitions = c.snapshot().transitions;
-        assert_eq!((transitions.into(State::Normal), transitions.into(State::Blocked)), (1, 1));
+        assert_eq!((transitions.entered(State::Normal), transitions.entered(State::Blocked)), (1, 1));
         tokio::time::sleep(ms(1)).await;
     });
 }
