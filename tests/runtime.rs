@@ -19,14 +19,20 @@ use self::support::{Drops, HOUR, Sink, Token, guarded, guarded_for, ms, paused, 
 
 #[tokio::test(flavor = "current_thread")]
 async fn s_b01_drain_on_one_thread() {
-    let sink = Sink::ok();
-    let c = BackpressureController::<u64>::builder(10).fixed(5, HOUR).spawn(sink.clone()).unwrap();
-    assert_eq!(c.push_all(1..=5).await.unwrap(), 5);
-    let start = Instant::now();
-    let report = tokio::time::timeout(secs(5), c.drain(secs(25))).await.expect("a hang");
-    assert!(start.elapsed() < secs(1), "{:?}", start.elapsed());
-    assert_eq!((report.delivered(), report.is_clean()), (5, true));
-    assert_eq!(sink.batches(), [[1, 2, 3, 4, 5]]);
+    // The flusher has not run yet, or sleeps.
+    for sleeps in [false, true] {
+        let sink = Sink::ok();
+        let c = BackpressureController::<u64>::builder(10).fixed(10, HOUR).spawn(sink.clone()).unwrap();
+        assert_eq!(c.push_all(1..=5).await.unwrap(), 5);
+        if sleeps {
+            settled().await;
+        }
+        let start = Instant::now();
+        let report = tokio::time::timeout(secs(5), c.drain(secs(25))).await.expect("a hang");
+        assert!(start.elapsed() < secs(1), "{:?}", start.elapsed());
+        assert_eq!((report.delivered(), report.is_clean()), (5, true));
+        assert_eq!(sink.batches(), [[1, 2, 3, 4, 5]]);
+    }
 }
 
 #[test]
