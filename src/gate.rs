@@ -138,7 +138,7 @@ impl<T, R> Gate<T, R> {
             waiters: Waiters::new(),
             ledger: Ledger::default(),
             machine: Machine::new(levels),
-            stamps: Stamps::default(),
+            stamps: Stamps::new(),
             empty: true,
             sleeper: None,
             rest,

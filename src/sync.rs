@@ -128,10 +128,17 @@ pub(crate) const fn fault(_: Fault) -> bool {
 }
 
 /// `right`, unless the running model has weakened this step.
-#[cfg(not(backpressure_loom))]
+#[cfg(not(any(backpressure_loom, backpressure_planted_race)))]
 #[inline(always)]
 pub(crate) const fn order(_: Fault, right: Ordering) -> Ordering {
     right
+}
+
+/// `right`, but for the one order that is weakened to show that ThreadSanitizer would see it.
+#[cfg(all(backpressure_planted_race, not(backpressure_loom)))]
+#[inline(always)]
+pub(crate) const fn order(at: Fault, right: Ordering) -> Ordering {
+    if matches!(at, Fault::TurnRelaxed) { Ordering::Relaxed } else { right }
 }
 
 #[cfg(backpressure_loom)]

@@ -122,13 +122,8 @@ enum Situation {
     ShutAndNotPolled,
 }
 
-const SITUATIONS: [Situation; 5] = [
-    Situation::Room,
-    Situation::Full,
-    Situation::Closed,
-    Situation::ServedAndNotPolled,
-    Situation::ShutAndNotPolled,
-];
+const SITUATIONS: [Situation; 5] =
+    [Situation::Room, Situation::Full, Situation::Closed, Situation::ServedAndNotPolled, Situation::ShutAndNotPolled];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Call {

@@ -7,7 +7,7 @@ use crate::time::Tick;
 /// Each checkpoint says: items from this position on were accepted at this time or later.
 ///
 /// So the age of an item is bounded from above by the last checkpoint at or before its position.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Stamps {
     list: VecDeque<(u64, Tick)>,
 }
@@ -15,6 +15,11 @@ pub(crate) struct Stamps {
 impl Stamps {
     /// Enough for a linger of batches; more would only sharpen the bound.
     const MOST: usize = 16;
+
+    /// All the memory that it will ever need: a push must not allocate.
+    pub(crate) fn new() -> Self {
+        Self { list: VecDeque::with_capacity(Self::MOST) }
+    }
 
     /// Whatever gets a position of `next` or above comes at `now` or later.
     pub(crate) fn note(&mut self, next: u64, now: Tick) {
@@ -53,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_bound_is_the_last_checkpoint_before() {
-        let mut stamps = Stamps::default();
+        let mut stamps = Stamps::new();
         assert_eq!(stamps.earliest(0), None);
         stamps.note(0, at(1));
         stamps.note(10, at(2));
@@ -66,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_full_list_makes_items_look_older_never_younger() {
-        let mut stamps = Stamps::default();
+        let mut stamps = Stamps::new();
         for i in 0..100 {
             stamps.note(i, at(i));
         }
