@@ -342,7 +342,7 @@ impl<T, R> Locked<'_, T, R> {
             return;
         }
         self.note_peak();
-        let left = self.pass_on(n);
+        let left = if fault(Fault::ReleaseToAll) { n } else { self.pass_on(n) };
         if left > 0 {
             self.head.give_back(left);
         }
@@ -535,7 +535,7 @@ impl<T, R> Locked<'_, T, R> {
             self.head.arm(at);
             // A claim between the two looks may have missed the alarm: look again until nothing has moved.
             let now = self.head.tail_exact();
-            if now == word {
+            if now == word || fault(Fault::SleepWithoutLook) {
                 return;
             }
             word = now;

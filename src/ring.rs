@@ -25,7 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use self::head::{HeadGuard, Popped};
 pub(crate) use self::place::{Shape, Word};
-use crate::sync::{AtomicU64, Backoff, CachePadded, Fault, Mutex, Ordering, UnsafeCell, fault, order};
+use crate::sync::{AtomicU64, Backoff, CachePadded, Fault, Mutex, Ordering, UnsafeCell, fault, mark, order};
 
 /// The largest capacity of a buffer: 2^24 (16 777 216) items.
 pub const MAX_CAPACITY: usize = 1 << 24;
@@ -143,6 +143,10 @@ impl<T, X> Ring<T, X> {
     /// Turns a reserved place into an item: one swap, never refused, also after close. The caller owns a reserved place.
     /// Returns whether to raise the alarm, and the word it left.
     pub(crate) fn send(&self, item: T) -> (bool, Word) {
+        if fault(Fault::SendInTwoSteps) {
+            self.lock().give_back(1);
+            return (self.push(item).unwrap_or(false), Word::ZERO);
+        }
         let mut backoff = Backoff::new();
         // Ordering: Relaxed, the swap below validates the word.
         let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
@@ -180,6 +184,9 @@ impl<T, X> Ring<T, X> {
 
     fn clamp_depth(&self, free: i64) -> u64 {
         let capacity = self.shape.capacity() as i64;
+        if fault(Fault::LenUnclamped) {
+            return (capacity - free) as u64;
+        }
         (capacity - free).clamp(0, capacity) as u64
     }
 
@@ -257,6 +264,7 @@ impl<T, X> Ring<T, X> {
         // Ordering: AcqRel, one chain of read-modify-writes: it hands a vacant slot from whoever saw the limit to the
         // holder of a permit, and `wake_at` from the sleeper to the producers. Relaxed on failure: the word is tried again.
         let claim = order(Fault::ClaimRelaxed, Ordering::AcqRel);
+        mark();
         match self.tail.compare_exchange_weak(from.raw(), to.raw(), claim, Ordering::Relaxed) {
             Ok(_) => Ok(()),
             Err(now) => Err(Word::from_raw(now)),
@@ -303,6 +311,10 @@ impl<T, X> Ring<T, X> {
             // claim has not reached, and then nobody would raise it.
             // Ordering: AcqRel, partner of the swap in `HeadGuard::arm`: one of those who see the alarm takes it.
             let never = level.never().raw();
+            mark();
+            if fault(Fault::AlarmTakenBlind) {
+                return !level.is_before(Word::from_raw(self.signals.wake_at.swap(never, Ordering::AcqRel)));
+            }
             let taken = self.signals.wake_at.compare_exchange(at.raw(), never, Ordering::AcqRel, Ordering::Relaxed);
             match taken {
                 Ok(_) => return true,
@@ -328,14 +340,6 @@ impl<T, X> Ring<T, X> {
         self.tail.store(start.raw(), Ordering::Relaxed);
         self.signals.limit.store(head.head.limit.raw(), Ordering::Relaxed);
         self.signals.wake_at.store(start.never().raw(), Ordering::Relaxed);
-    }
-
-    /// A close outside the head lock, as only a broken model does it.
-    #[cfg(all(test, backpressure_loom))]
-    pub(crate) fn close_unlocked(&self) {
-        // A load and a store, which the real close is not.
-        let word = Word::from_raw(self.tail.load(Ordering::Acquire));
-        self.tail.store(word.closed().raw(), Ordering::Release);
     }
 
     /// Only a broken model looks at the alarm before the claim.

@@ -50,6 +50,7 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// From this step on the caller has waited for about 4 microseconds and should give its thread away.
     const EXHAUSTED: u32 = 8;
+    #[cfg(not(backpressure_loom))]
     const LONGEST_SPIN: u32 = 6;
 
     pub(crate) const fn new() -> Self {
@@ -86,38 +87,50 @@ pub(crate) enum Fault {
     TurnRelaxed,
     /// `limit` is published before the tail change that it pays for.
     LimitBeforeTail,
+    /// Room ends at the take: `limit` is published before the items are moved out.
+    RoomBeforeTake,
     /// Full is tested by equality.
     FullByEquality,
     /// The displaced tail step is a plain store although permits are out.
     StoreWithPermits,
+    /// A permit is sent in two steps: its place is given back, and one is claimed.
+    SendInTwoSteps,
     /// Close sets its bit outside the head lock.
     CloseUnlocked,
     /// The flusher re-reads `tail` by a load before it sleeps.
     SleepByLoad,
+    /// The flusher arms the alarm, and does not look again.
+    SleepWithoutLook,
     /// The alarm is read before the claim.
     AlarmBeforeClaim,
+    /// Whoever raises the alarm takes whatever alarm is set by then.
+    AlarmTakenBlind,
     /// The alarm's target may lie beyond `limit`.
     TargetBeyondLimit,
     /// A bulk claim tests its first ticket against the alarm.
     FirstTicket,
     /// A blocked push enqueues without a second try under the lock.
     NoSecondTry,
+    /// Enqueueing does not wake a sleeping flusher.
+    EnqueueSilent,
     /// Free room is published without handing it to the waiters.
     ServeNobody,
+    /// A permit's place is given back to everyone before it is handed to a waiter.
+    ReleaseToAll,
+    /// A cancelled grant keeps its place.
+    CancelKeepsGrant,
     /// An eviction does not serve the waiters first.
     EvictIgnoresWaiters,
     /// An eviction ignores the closed bit.
     EvictIgnoresClosed,
-    /// A cancelled grant keeps its place.
-    CancelKeepsGrant,
+    /// A claimed and unwritten victim is read anyway.
+    EvictUnwritten,
+    /// `len` and `depth` are not clamped.
+    LenUnclamped,
     /// Drained is judged from two separate loads.
     DrainedByTwoLoads,
     /// The last permit given back after close does not wake the flusher.
     LastPermitSilent,
-    /// A claimed and unwritten victim is read anyway.
-    EvictUnwritten,
-    /// Enqueueing does not wake a sleeping flusher.
-    EnqueueSilent,
 }
 
 /// Whether the running model has broken this step.
@@ -141,8 +154,19 @@ pub(crate) const fn order(at: Fault, right: Ordering) -> Ordering {
     if matches!(at, Fault::TurnRelaxed) { Ordering::Relaxed } else { right }
 }
 
+/// A step at which a model may switch threads, although loom does not see that it matters.
+///
+/// Loom looks for a reason to switch in the last access to an object, and a thread's own load before its swap hides what
+/// others did to the word before that.
+#[cfg(not(backpressure_loom))]
+#[inline(always)]
+pub(crate) const fn mark() {}
+
+#[cfg(all(test, backpressure_loom))]
+pub(crate) use self::modelled::{Model, explore, must_fail};
+
 #[cfg(backpressure_loom)]
-pub(crate) use self::modelled::{fault, order, with_fault};
+pub(crate) use self::modelled::{fault, mark, order};
 
 #[cfg(not(backpressure_loom))]
 mod plain {
@@ -199,16 +223,71 @@ mod modelled {
         if fault(at) { Ordering::Relaxed } else { right }
     }
 
-    /// Runs `model` with the protocol broken at `fault`.
-    pub(crate) fn with_fault<R>(fault: Fault, model: impl FnOnce() -> R) -> R {
-        struct Restore;
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                FAULT.set(None);
+    loom::lazy_static! {
+        /// What the marked steps touch, so that they depend on each other: Relaxed, so that they order nothing.
+        static ref STEPS: AtomicU64 = AtomicU64::new(0);
+    }
+
+    pub(crate) fn mark() {
+        STEPS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What a model looks at. It is not dropped by a model that has failed: to unwind through the destructors of loom's
+    /// objects would abort.
+    #[cfg(test)]
+    pub(crate) struct Model<T>(Option<T>);
+
+    #[cfg(test)]
+    impl<T> Model<T> {
+        pub(crate) fn new(value: T) -> std::sync::Arc<Self> {
+            std::sync::Arc::new(Self(Some(value)))
+        }
+    }
+
+    #[cfg(test)]
+    impl<T> std::ops::Deref for Model<T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect("until it is dropped")
+        }
+    }
+
+    #[cfg(test)]
+    impl<T> Drop for Model<T> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                std::mem::forget(self.0.take());
             }
         }
+    }
+
+    /// Explores the interleavings of `model` with up to 3 preemptions each, or up to 2 in the short form, which the
+    /// environment variable `BACKPRESSURE_LOOM_SHORT` asks for.
+    #[cfg(test)]
+    pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
+        let is_short = std::env::var_os("BACKPRESSURE_LOOM_SHORT").is_some();
+        explore_within(if is_short { 2 } else { 3 }, model);
+    }
+
+    /// Runs `model` with the protocol broken at `fault`: some interleaving with up to 2 preemptions must fail.
+    #[cfg(test)]
+    pub(crate) fn must_fail(fault: Fault, model: impl Fn() + Send + Sync + 'static) {
         FAULT.set(Some(fault));
-        let _restore = Restore;
-        model()
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore_within(2, model)));
+        FAULT.set(None);
+        assert!(result.is_err(), "the model cannot see {fault:?}");
+    }
+
+    #[cfg(test)]
+    fn explore_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.max_branches = 10_000;
+        builder.check(move || {
+            // Made before there is a second thread, so that its making orders nothing.
+            mark();
+            model();
+        });
     }
 }

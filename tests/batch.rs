@@ -198,7 +198,10 @@ async fn happened(does: Does, ends: Ends, tokens: &Tokens) -> Fate {
         Ends::Cancel => flushes.cancelled,
     };
     let again = calls.calls().get(1).cloned().unwrap_or_default();
-    assert_eq!((counter, flushes.total()), (1 + u64::from(ends == Ends::Ok && !again.is_empty()), calls.calls().len() as u64));
+    assert_eq!(
+        (counter, flushes.total()),
+        (1 + u64::from(ends == Ends::Ok && !again.is_empty()), calls.calls().len() as u64)
+    );
     assert_eq!(report.totals.retried, again.len() as u64);
     let fate = Fate {
         delivered: report.delivered(),
@@ -292,7 +295,15 @@ fn what_is_too_large_is_halved_under_new_names_until_a_single_item_fails_alone()
         let seqs: Vec<_> = calls.iter().map(|call| call.2.clone()).collect();
         assert_eq!(
             seqs,
-            [vec![0, 1, 2, 3, 4, 5, 6, 7], vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![4, 5], vec![4], vec![5], vec![6, 7]]
+            [
+                vec![0, 1, 2, 3, 4, 5, 6, 7],
+                vec![0, 1, 2, 3],
+                vec![4, 5, 6, 7],
+                vec![4, 5],
+                vec![4],
+                vec![5],
+                vec![6, 7]
+            ]
         );
         let mut names: Vec<_> = calls.iter().map(|call| call.0).collect();
         names.sort_unstable();
@@ -459,8 +470,10 @@ fn the_losses_told_before_the_batches_add_up_to_all_losses() {
         c.push_all(7..9).await.unwrap();
         let _ = c.flush().await;
         let told: Vec<_> = log.items();
-        let figures: Vec<_> =
-            told.iter().map(|(item, attempt, lost)| (*item, *attempt, lost.evicted, lost.failed, lost.purged)).collect();
+        let figures: Vec<_> = told
+            .iter()
+            .map(|(item, attempt, lost)| (*item, *attempt, lost.evicted, lost.failed, lost.purged))
+            .collect();
         // A retry tells what its first attempt told: the sink may not have written it.
         assert_eq!(figures, [(2, 1, 2, 0, 0), (2, 2, 2, 0, 0), (4, 1, 0, 2, 0), (7, 1, 0, 0, 1)]);
         let sum: u64 = told.iter().filter(|(_, attempt, _)| *attempt == 1).map(|(.., lost)| lost.total()).sum();

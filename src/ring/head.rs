@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use super::{Head, Ring, Word};
-use crate::sync::{Fault, MutexGuard, Ordering, fault, order};
+use crate::sync::{Fault, MutexGuard, Ordering, fault, mark, order};
 
 /// The head lock, held.
 pub(crate) struct HeadGuard<'a, T, X> {
@@ -17,6 +17,10 @@ impl<T, X> HeadGuard<'_, T, X> {
     pub(crate) fn take(&mut self, max: usize, out: &mut Vec<T>) -> usize {
         let claimed = self.buffered(self.tail()) as usize;
         let max = max.min(claimed);
+        if fault(Fault::RoomBeforeTake) {
+            self.head.owed += max as u64;
+            self.publish();
+        }
         out.reserve_exact(max);
         let mut place = self.head.taken;
         let mut count = 0;
@@ -56,7 +60,9 @@ impl<T, X> HeadGuard<'_, T, X> {
         // R1 rests on this test.
         assert!(self.head.gone_total + n <= self.head.taken_total, "only what was taken can be settled");
         self.head.gone_total += n;
-        self.head.owed += n;
+        if !fault(Fault::RoomBeforeTake) {
+            self.head.owed += n;
+        }
         if fault(Fault::LimitBeforeTail) {
             self.publish();
         }
@@ -133,6 +139,7 @@ impl<T, X> HeadGuard<'_, T, X> {
     /// Sets the level at which a producer raises the alarm.
     pub(crate) fn arm(&mut self, at: Option<Word>) {
         let at = at.unwrap_or_else(|| self.ring.shape.level(self.tail()).never());
+        mark();
         // Ordering: AcqRel, partner of the swap in `fire_slow`; the swap on `tail` in `tail_exact` hands it to the
         // producers.
         self.ring.signals.wake_at.swap(at.raw(), Ordering::AcqRel);
@@ -140,6 +147,7 @@ impl<T, X> HeadGuard<'_, T, X> {
 
     /// `tail` as some recent moment saw it; final where the protocol says so.
     pub(crate) fn tail(&self) -> Word {
+        mark();
         // Ordering: Acquire, partner of the claims' Release.
         Word::from_raw(self.ring.tail.load(Ordering::Acquire))
     }
