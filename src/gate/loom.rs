@@ -17,9 +17,8 @@ use std::task::{Wake, Waker};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use super::{Effects, Evicted, Gate, Key, Parked, Victims, Wait};
+use super::{Effects, Evicted, Gate, Key, NoRoom, Parked, Victims, Wait};
 use crate::ledger::Outcome;
-use crate::ring::Look;
 use crate::state::{Levels, Watermarks};
 use crate::sync::Model;
 use crate::time::Clock;
@@ -130,8 +129,8 @@ impl Rig {
         let mut locked = self.gate.lock();
         let queued = match locked.try_serve(&mut parked) {
             Ok(()) => Queued::Served,
-            Err(Look::Closed) => Queued::Closed,
-            Err(_) => Queued::Waiting(locked.park(parked, waker)),
+            Err(NoRoom::Closed) => Queued::Closed,
+            Err(NoRoom::Full) => Queued::Waiting(locked.park(parked, waker)),
         };
         self.apply(locked.finish());
         queued
@@ -148,7 +147,7 @@ impl Rig {
 
     fn leave(&self, key: Key) -> Wait<u32> {
         let mut locked = self.gate.lock();
-        let (wait, waker) = locked.leave(key, None);
+        let (wait, waker) = locked.dequeue(key, None);
         self.apply(locked.finish());
         drop(waker);
         wait
@@ -166,7 +165,7 @@ impl Rig {
             let mut locked = self.gate.lock();
             let evicted = locked.evict(item, &mut victims);
             self.apply(locked.finish_eviction());
-            lost.extend(victims);
+            victims.for_each(|victim| lost.push(victim));
             match evicted {
                 Evicted::Stored => return Displaced::Stored,
                 Evicted::Closed(_) => return Displaced::Closed,

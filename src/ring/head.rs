@@ -76,8 +76,8 @@ impl<T, X> HeadGuard<'_, T, X> {
                 return Err(item);
             }
             let next = self.ring.shape.next(word);
-            let bare = word.reserved() == 0 || fault(Fault::StoreWithPermits);
-            if bare && !word.place().is_before(self.head.limit) {
+            let is_frozen = word.reserved() == 0 && !word.place().is_before(self.head.limit);
+            if is_frozen || fault(Fault::StoreWithPermits) && self.ring.room(word, self.head.limit) <= 0 {
                 // Ordering: Release, partner of the Acquire of later swaps. A store is enough: full with nothing
                 // reserved, and the head lock held, freezes the tail. It saves 0.5 ns of an eviction.
                 self.ring.tail.store(next.raw(), Ordering::Release);
