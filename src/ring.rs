@@ -267,6 +267,10 @@ impl<T, X> Ring<T, X> {
         mark();
         match self.tail.compare_exchange_weak(from.raw(), to.raw(), claim, Ordering::Relaxed) {
             Ok(_) => Ok(()),
+            Err(now) if fault(Fault::ClosedSeenOnce) && now == from.closed().raw() => {
+                self.tail.store(to.closed().raw(), Ordering::Release);
+                Ok(())
+            }
             Err(now) => Err(Word::from_raw(now)),
         }
     }

@@ -95,6 +95,8 @@ pub(crate) enum Fault {
     StoreWithPermits,
     /// A permit is sent in two steps: its place is given back, and one is claimed.
     SendInTwoSteps,
+    /// A claim that has seen the intake open ignores that it was shut since, as if the bit were in a word of its own.
+    ClosedSeenOnce,
     /// Close sets its bit outside the head lock.
     CloseUnlocked,
     /// The flusher re-reads `tail` by a load before it sleeps.

@@ -304,3 +304,8 @@ fn twin_room_before_take() {
 fn twin_send_in_two_steps() {
     must_fail(Fault::SendInTwoSteps, permit_against_push(1));
 }
+
+#[test]
+fn twin_closed_seen_once() {
+    must_fail(Fault::ClosedSeenOnce, close_against_push(1));
+}

@@ -257,6 +257,11 @@ fn twin_drained_by_two_loads() {
 }
 
 #[test]
+fn twin_closed_seen_once() {
+    must_fail(Fault::ClosedSeenOnce, push_against_close(1));
+}
+
+#[test]
 fn twin_serve_nobody() {
     must_fail(Fault::ServeNobody, blocking_pushes(1));
 }

@@ -1,5 +1,6 @@
 //! Waiters: served in order (I7), not overtaken, and cancelled at any point (I8); permits given back.
 
+use std::collections::VecDeque;
 use std::task::Waker;
 
 use super::{Queued, Rig, Wait, item, join, permits};
@@ -119,6 +120,26 @@ fn cancel_against_settle(capacity: usize) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
+/// A bulk push of three waits, and gives up while two places are settled one by one.
+fn cancel_bulk(capacity: usize) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let rig = Rig::in_flight(capacity);
+        let waiter = rig.wait(Parked::Many(VecDeque::from([100, 101, 102])));
+        let settler = rig.spawn(|rig| {
+            rig.settle(1);
+            rig.settle(1);
+        });
+        let Wait::Shut(Parked::Many(rest)) = rig.leave(waiter.key) else { panic!("there was no room for all") };
+        join(settler);
+        assert_eq!(rig.gate.lock().desk().ledger.cancelled, rest.len() as u64, "cancelled what came back");
+        assert_eq!(
+            [rig.empty(), Vec::from(rest)].concat(),
+            [100, 101, 102],
+            "handed over in order, the rest comes back"
+        );
+    }
+}
+
 /// 100 waits, and gives up while the intake is shut.
 fn cancel_against_close(capacity: usize) -> impl Fn() + Send + Sync + 'static {
     move || {
@@ -214,6 +235,12 @@ fn a_waiter_that_gives_up_leaves_its_place_to_the_next_2() {
 #[test]
 fn a_waiter_that_gives_up_leaves_its_place_to_the_next_3() {
     explore(cancel_against_settle(3));
+}
+
+#[test]
+fn a_bulk_push_that_gives_up_gets_back_what_was_not_handed_over() {
+    explore(cancel_bulk(2));
+    explore(cancel_bulk(3));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! No wake-up is lost (I5), and the state converges (I6).
 
 use super::{Rig, item, join};
-use crate::state::Watermarks;
+use crate::state::{State, Watermarks};
 use crate::sync::{Fault, explore, must_fail};
 
 /// The flusher takes the only item and goes to sleep until the first one, while a producer brings it.
@@ -123,6 +123,14 @@ fn watermarks(capacity: usize) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
+/// Two pushes cross a mark each.
+fn two_marks() {
+    let rig = Rig::with_marks(3, 1, Watermarks::new(0.5, 0.7).expect("valid"));
+    let producers = [1, 2].map(|item| rig.spawn(move |rig| rig.push(item)));
+    assert!(producers.map(join) == [true, true]);
+    assert_eq!(rig.gate.state(), State::Blocked, "the last mark is seen");
+}
+
 #[test]
 fn the_first_item_wakes_the_flusher() {
     explore(first_item(1));
@@ -191,13 +199,24 @@ fn the_published_state_is_that_of_the_buffer_3() {
 }
 
 #[test]
+fn two_marks_crossed_at_once_are_both_seen() {
+    explore(two_marks);
+}
+
+#[test]
 fn twin_sleep_by_load() {
     must_fail(Fault::SleepByLoad, full_batch(3));
+    must_fail(Fault::SleepByLoad, first_item(3));
 }
 
 #[test]
 fn twin_sleep_without_look() {
     must_fail(Fault::SleepWithoutLook, full_batch(3));
+}
+
+#[test]
+fn twin_watermark_without_look() {
+    must_fail(Fault::SleepWithoutLook, two_marks);
 }
 
 #[test]
