@@ -2,9 +2,6 @@
 
 mod common;
 
-use std::error::Error;
-use std::fmt;
-use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -404,6 +401,36 @@ fn what_was_judged_one_by_one_holds_though_the_guard_is_lent_out_when_the_sink_s
 }
 
 #[test]
+fn an_ok_holds_though_the_flusher_dies_before_it_sees_the_guard_come_home() {
+    paused(|| async {
+        let (kept, losses) = (Arc::new(Mutex::new(None)), common::Losses::default());
+        let (c, flusher) = BackpressureController::builder(4)
+            .fixed(4, ms(1))
+            .on_loss(losses.hook())
+            .build({
+                let kept = Arc::clone(&kept);
+                move |mut batch: Batch<u32>| {
+                    batch.fail(1, "bad");
+                    *kept.lock().unwrap() = Some(batch);
+                    std::future::ready(Ok(()))
+                }
+            })
+            .unwrap();
+        let flusher = tokio::spawn(flusher);
+        c.push_all(0..4).await.unwrap();
+        idle().await;
+        assert_eq!((c.snapshot().in_flight, c.snapshot().flushes.ok), (4, 1));
+        drop(kept.lock().unwrap().take());
+        flusher.abort();
+        idle().await;
+        let snapshot = c.snapshot();
+        assert_eq!((snapshot.delivered, snapshot.failed, snapshot.abandoned), (3, 1, 0));
+        assert_eq!(losses.lines(), [(Some(1), LossReason::Failed, Some("bad".to_owned()))]);
+        snapshot.audit().unwrap();
+    });
+}
+
+#[test]
 fn reasons_are_told() {
     paused(|| async {
         let log = Log::default();
@@ -546,75 +573,5 @@ fn a_throttling_sink_has_its_pause() {
             assert_eq!((times.len(), times[1] - times[0]), (2, expected));
             assert_eq!(c.snapshot().flushes.throttled, 1);
         }
-    });
-}
-
-#[derive(Debug)]
-struct Refused;
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("refused")
-    }
-}
-
-impl Error for Refused {}
-
-#[test]
-fn any_error_becomes_a_flush_error_by_the_question_mark_and_keeps_its_source() {
-    fn own() -> Result<(), FlushError> {
-        Err(Refused)?
-    }
-    fn io() -> Result<(), FlushError> {
-        Err(io::Error::new(io::ErrorKind::ConnectionReset, Refused))?
-    }
-    fn boxed() -> Result<(), FlushError> {
-        Err(Box::<dyn Error + Send + Sync>::from(Refused))?
-    }
-    fn text() -> Result<(), FlushError> {
-        Err("a slice")?
-    }
-    fn string() -> Result<(), FlushError> {
-        Err(String::from("a string"))?
-    }
-    fn any() -> Result<(), FlushError> {
-        Err(anyhow::Error::new(Refused).context("while inserting"))?
-    }
-    assert!(own().unwrap_err().source().is::<Refused>());
-    assert!(boxed().unwrap_err().source().is::<Refused>());
-    let error = io().unwrap_err();
-    let inner = error.source().downcast_ref::<io::Error>().expect("the error itself");
-    assert_eq!(inner.kind(), io::ErrorKind::ConnectionReset);
-    assert!(inner.get_ref().is_some_and(|inner| inner.is::<Refused>()));
-    assert_eq!(text().unwrap_err().to_string(), "a slice");
-    assert_eq!(string().unwrap_err().source().to_string(), "a string");
-    let error = any().unwrap_err();
-    assert_eq!(error.source().to_string(), "while inserting");
-    assert_eq!(error.source().source().map(ToString::to_string).as_deref(), Some("refused"));
-    for error in [own(), io(), boxed(), text(), string(), any()] {
-        let shown = format!("{:?}", error.unwrap_err());
-        assert!(shown.contains("Retry"), "`?` means retry: {shown}");
-    }
-}
-
-#[test]
-fn the_loss_hook_is_given_the_error_itself() {
-    paused(|| async {
-        let kinds = Arc::new(Mutex::new(Vec::new()));
-        let c = BackpressureController::builder(4)
-            .fixed(4, ms(1))
-            .retry(Retry::never())
-            .on_loss({
-                let kinds = Arc::clone(&kinds);
-                move |loss: Loss<u32>| {
-                    let error = loss.error.expect("the sink said why");
-                    kinds.lock().unwrap().push(error.downcast_ref::<io::Error>().map(io::Error::kind));
-                }
-            })
-            .spawn(|_: Batch<u32>| async { Err(io::Error::from(io::ErrorKind::BrokenPipe))? })
-            .unwrap();
-        c.push_all(0..4).await.unwrap();
-        assert_eq!(c.flush().await.failed, 4);
-        assert_eq!(*kinds.lock().unwrap(), [Some(io::ErrorKind::BrokenPipe); 4]);
     });
 }
