@@ -77,7 +77,7 @@ impl Backoff {
 
 /// A step of the protocol that a loom model can break on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(backpressure_loom), allow(dead_code, reason = "only models break the protocol"))]
+#[cfg_attr(not(all(test, backpressure_loom)), allow(dead_code, reason = "only models break the protocol"))]
 pub(crate) enum Fault {
     /// The claim on `tail` neither acquires nor releases.
     ClaimRelaxed,
