@@ -8,7 +8,7 @@ use proptest::prelude::*;
 /// 20 s in a debug build; `PROPTEST_CASES` asks for more.
 fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
-    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 8_000 };
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 6_000 };
     ProptestConfig { cases, max_shrink_iters: 100_000, ..default }
 }
 

@@ -19,7 +19,7 @@ fn a_place_given_back_goes_to_the_oldest_waiter_and_not_to_a_passer_by() {
         }
     });
     let mut cx = Context::from_waker(Waker::noop());
-    for round in 1..=20_000 {
+    for round in 1..=3_000 {
         while c.is_empty() {
             thread::yield_now();
         }

@@ -92,7 +92,12 @@ impl Oracle {
         if !matches!(flight.phase, Phase::Ended(_)) {
             *self.count.flushes.entry(end.name()).or_default() += 1;
         }
-        if flight.is_kept && end != End::Ok {
+        // A guard that was told of single failures has to come home before anyone knows them.
+        let has_verdicts = || {
+            let judged = |i| flight.marks.is_some_and(|marks| mark(marks, i) >= 2);
+            (0..flight.items.len()).any(judged)
+        };
+        if flight.is_kept && (end != End::Ok || has_verdicts()) {
             flight.phase = Phase::Ended(end);
             self.flights.push_front(flight);
             return;
@@ -125,6 +130,7 @@ impl Oracle {
             flight.id = None;
         }
         flight.items = left;
+        flight.phase = Phase::Ended(end);
         (flight.marks, flight.is_taken) = (None, false);
         self.flights.push_front(flight);
         self.serve();
@@ -236,8 +242,10 @@ impl Oracle {
     /// What the sink has said of the batch that is cut off holds.
     pub fn judge_cut_off(&mut self) {
         self.catch_up();
-        if let Some(Flight { phase: Phase::Ended(_), is_kept: false, .. }) = self.flights.front() {
-            self.judge(End::Cancelled);
+        if let Some(Flight { phase: Phase::Ended(end), is_kept: false, .. }) = self.flights.front() {
+            let said = if *end == End::Ok { End::Ok } else { End::Cancelled };
+            self.judge(said);
+            self.postponed = self.postponed.map(|_| End::Cancelled);
         }
     }
 
@@ -252,13 +260,14 @@ impl Oracle {
         if let Some(Flight { phase: Phase::Calling { .. }, is_back, .. }) = self.flights.front() {
             // A call that goes on is judged as if its guard were elsewhere, unless it is home already.
             if *is_back {
-                self.is_finished = false;
                 self.judge(End::Cancelled);
                 self.catch_up();
-                return self.finish();
+            } else {
+                *self.count.flushes.entry(End::Cancelled.name()).or_default() += 1;
             }
-            *self.count.flushes.entry(End::Cancelled.name()).or_default() += 1;
         }
+        // What is left has no other way any more.
+        self.postponed = None;
         self.close();
         let mut leftovers = Vec::new();
         for flight in std::mem::take(&mut self.flights) {
