@@ -1,14 +1,12 @@
 //! Figures that are read while others push and settle, and the barrier of a flush.
 
+use std::sync::Arc;
 use std::task::Waker;
 
-use loom::sync::atomic::{AtomicBool, Ordering};
-use loom::thread;
-
-use super::{Rig, join};
+use super::{Rig, join, thread};
 use crate::ledger::Outcome;
 use crate::state::Watermarks;
-use crate::sync::{Fault, explore, must_fail};
+use crate::sync::{AtomicU64, Fault, Ordering, explore, must_fail};
 
 fn check_figures(rig: &Rig) {
     let capacity = rig.gate.capacity() as u64;
@@ -51,15 +49,15 @@ fn figures_against_eviction(capacity: usize) -> impl Fn() + Send + Sync + 'stati
 fn push_then_flush(capacity: usize) -> impl Fn() + Send + Sync + 'static {
     move || {
         let rig = Rig::new(capacity, capacity as u32 - 1);
-        let is_in = std::sync::Arc::new(AtomicBool::new(false));
+        let is_in = Arc::new(AtomicU64::new(0));
         let producer = {
-            let is_in = std::sync::Arc::clone(&is_in);
+            let is_in = Arc::clone(&is_in);
             rig.spawn(move |rig| {
                 assert!(rig.push(10));
-                is_in.store(true, Ordering::Release);
+                is_in.store(1, Ordering::Release);
             })
         };
-        let was_in = is_in.load(Ordering::Acquire);
+        let was_in = is_in.load(Ordering::Acquire) == 1;
         let sink = flush(&rig);
         let expected = capacity - usize::from(!sink.contains(&10));
         assert_eq!(sink.len(), expected, "the older ones are all there");
