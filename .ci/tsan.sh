@@ -11,6 +11,7 @@ case ${1:-60} in
 esac
 need_sanitizer tsan
 export BACKPRESSURE_TSAN_SECONDS=$seconds
+export TSAN_OPTIONS="suppressions=$PWD/.ci/tsan.supp"
 out=$(scratch)
 flags="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer"
 
