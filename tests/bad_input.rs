@@ -412,9 +412,9 @@ fn a_task_that_the_sink_waits_for_is_cut_off_by_the_flush_timeout() {
 #[test]
 fn a_blocking_push_on_a_runtime_thread_is_told_and_on_a_blocking_thread_waits() {
     let current = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    for runtime in [current, workers(2)] {
+    for (runtime, threads) in [(current, 1), (workers(2), 2)] {
         within(GUARD, move || {
-            runtime.block_on(async {
+            runtime.block_on(async move {
                 let (gate, log) = (Gate::closed(), Log::default());
                 let c = builder(1).fixed(1, ms(1)).spawn(gated(&gate, &log)).unwrap();
                 // With room it does not wait, and so it works anywhere.
@@ -427,18 +427,31 @@ fn a_blocking_push_on_a_runtime_thread_is_told_and_on_a_blocking_thread_waits() 
                 assert_eq!(c.snapshot().refused.would_deadlock, 3);
                 let other = c.clone();
                 let on_a_blocking_thread = tokio::task::spawn_blocking(move || other.blocking_push(3));
+                let (other, handle) = (c.clone(), tokio::runtime::Handle::current());
+                let on_a_plain_thread = thread::spawn(move || {
+                    // It knows the runtime, but runs none of its tasks.
+                    let _inside = handle.enter();
+                    other.blocking_push(4)
+                });
                 let other = c.clone();
-                let on_a_plain_thread = thread::spawn(move || other.blocking_push(4));
-                while c.snapshot().waiting < 2 {
+                let in_place = tokio::spawn(async move {
+                    if threads > 1 {
+                        tokio::task::block_in_place(|| other.blocking_push(5))
+                    } else {
+                        other.push(5).await
+                    }
+                });
+                while c.snapshot().waiting < 3 {
                     tokio::task::yield_now().await;
                 }
                 gate.open();
                 assert_eq!(on_a_blocking_thread.await.unwrap(), Ok(()));
+                assert_eq!(in_place.await.unwrap(), Ok(()));
                 while !on_a_plain_thread.is_finished() {
                     tokio::task::yield_now().await;
                 }
                 assert_eq!(on_a_plain_thread.join().unwrap(), Ok(()));
-                assert_eq!(c.drain(SEC).await.delivered(), 3);
+                assert_eq!(c.drain(SEC).await.delivered(), 4);
             });
         });
     }

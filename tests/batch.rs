@@ -526,6 +526,16 @@ fn extend_puts_the_timeout_of_this_attempt_off() {
             assert_eq!(c.flush().await.failed, 4);
             assert_eq!(start.elapsed(), expected);
         }
+        // For ever.
+        let c = BackpressureController::builder(4).fixed(4, ms(1)).flush_timeout(2 * SEC).spawn(|batch: Batch<u32>| {
+            batch.extend(Duration::MAX);
+            batch.extend(SEC);
+            hung(batch)
+        });
+        let c = c.unwrap();
+        c.push_all(0..4).await.unwrap();
+        tokio::time::sleep(100 * HOUR).await;
+        assert_eq!((c.snapshot().in_flight, c.snapshot().flushes.total()), (4, 0));
         // Also while the call is under way, and only for its attempt.
         let c = BackpressureController::builder(4)
             .fixed(4, ms(1))
