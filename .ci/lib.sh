@@ -1,13 +1,13 @@
 # Sourced by each check: goes to the root of the repository, says at the end what was done and how long it took.
 #
-# A check sets `did` to one line on what it did. It ends in `ok` or in `FAILED`; there is no third way: a tool, a
-# toolchain or a test that is missing is a failure, never a skip.
+# A check sets `did` to one line on what it did, as its last step. It ends in `ok` or in `FAILED`; there is no third way:
+# a tool, a toolchain or a test that is missing is a failure, never a skip.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 check=$(basename "$0" .sh)
-did="nothing"
+did=
 # Tools that have to be built stand here, one build for all clones on a machine, apart from the ones of cargo's owner.
 tools=${BACKPRESSURE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/backpressure-tools}
 export PATH="$tools/bin:$PATH"
@@ -19,13 +19,16 @@ unset RUSTFLAGS RUSTDOCFLAGS CARGO_BUILD_TARGET CARGO_TARGET_DIR RUSTC_BOOTSTRAP
 
 finish() {
     local code=$?
-    if [ "$code" -eq 0 ]; then
+    if [ "$code" -eq 0 ] && [ -n "$did" ]; then
         printf '[%s] ok in %d s: %s\n' "$check" "$SECONDS" "$did"
     else
         printf '[%s] FAILED after %d s (exit %d)\n' "$check" "$SECONDS" "$code"
+        exit "$((code == 0 ? 1 : code))"
     fi
 }
 trap finish EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
 
 fail() {
     printf '[%s] %s\n' "$check" "$*" >&2

@@ -7,7 +7,7 @@ command=$(readme_command "cargo run")
 readme_command "cargo test" >/dev/null
 
 printf '[%s] README.md says: %s\n' "$check" "$command"
-timeout --kill-after=10 10m bash -c "$command" 2>&1 | tee "$log"
+bash -c "$command" 2>&1 | tee "$log"
 # Cargo's own lines are indented; the job has to have said something of its own.
 grep -qE '^[^[:space:]]' "$log" || fail "'$command' printed nothing"
 

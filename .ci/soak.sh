@@ -14,8 +14,7 @@ log="$(scratch)/log"
 
 cargo test --release -p backpressure --test soak --no-run
 began=$SECONDS
-timeout --kill-after=10 "$((seconds * 2 + 120))" \
-    cargo test --release -p backpressure --test soak -- --nocapture 2>&1 | tee "$log"
+cargo test --release -p backpressure --test soak -- --nocapture 2>&1 | tee "$log"
 count=$(passed "$log")
 [ "$count" -gt 0 ] || fail "no test ran"
 [ "$((SECONDS - began))" -ge "$seconds" ] || fail "the soak ended after $((SECONDS - began)) s and not after $seconds"

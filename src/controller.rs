@@ -90,7 +90,8 @@ impl<T> BackpressureController<T> {
     /// # Errors
     ///
     /// As for [`push`](Self::push). On a thread that runs asynchronous tasks it would have to stop them all: if it has to
-    /// wait there, it answers `WouldDeadlock`.
+    /// wait there, it answers `WouldDeadlock`. tokio tells such threads apart by a panic only, which is caught, but which the
+    /// panic hook reports.
     pub fn blocking_push(&self, item: T) -> Result<(), PushError<T>> {
         push_blocking(&self.core, item, None)
     }
@@ -227,7 +228,8 @@ impl<T> BackpressureController<T> {
     ///
     /// # Accounting
     ///
-    /// Leftovers and what was not returned are `abandoned`.
+    /// Leftovers and what was not returned are `abandoned`. Producers that push after the end are refused, and counted, but
+    /// not in this report: for the last word take a [`snapshot`](Self::snapshot) once they have stopped.
     pub fn drain(&self, limit: Duration) -> Drain<'_, T> {
         Drain::new(&self.core, limit)
     }
