@@ -165,7 +165,7 @@ pub(crate) const fn order(at: Fault, right: Ordering) -> Ordering {
 pub(crate) const fn mark() {}
 
 #[cfg(all(test, backpressure_loom))]
-pub(crate) use self::modelled::{Model, explore, must_fail};
+pub(crate) use self::modelled::{Model, explore, explore_wide, must_fail};
 
 #[cfg(backpressure_loom)]
 pub(crate) use self::modelled::{fault, mark, order};
@@ -270,6 +270,12 @@ mod modelled {
     pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
         let is_short = std::env::var_os("BACKPRESSURE_LOOM_SHORT").is_some();
         explore_within(if is_short { 2 } else { 3 }, model);
+    }
+
+    /// The same with up to 2 preemptions in both forms: for models of three threads that take long.
+    #[cfg(test)]
+    pub(crate) fn explore_wide(model: impl Fn() + Send + Sync + 'static) {
+        explore_within(2, model);
     }
 
     /// Runs `model` with the protocol broken at `fault`: some interleaving with up to 2 preemptions must fail.

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use super::{Bell, Queued, Rig, Wait, item, join};
 use crate::gate::Parked;
-use crate::sync::{Fault, explore, must_fail};
+use crate::sync::{Fault, explore, explore_wide, must_fail};
 
 impl std::task::Wake for Bell {
     fn wake(self: Arc<Self>) {
@@ -183,12 +183,12 @@ fn all_that_was_accepted_is_drained_3() {
 
 #[test]
 fn accepted_before_the_close_and_drained_or_never_1() {
-    explore(push_against_close(1));
+    explore_wide(push_against_close(1));
 }
 
 #[test]
 fn accepted_before_the_close_and_drained_or_never_2() {
-    explore(push_against_close(2));
+    explore_wide(push_against_close(2));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::task::Waker;
 use super::{Rig, join, thread};
 use crate::ledger::Outcome;
 use crate::state::Watermarks;
-use crate::sync::{AtomicU64, Fault, Ordering, explore, must_fail};
+use crate::sync::{AtomicU64, Fault, Ordering, explore, explore_wide, must_fail};
 
 fn check_figures(rig: &Rig) {
     let capacity = rig.gate.capacity() as u64;
@@ -93,10 +93,10 @@ fn flush(rig: &Rig) -> Vec<u32> {
 
 #[test]
 fn s_g07_len_depth_and_pressure_stay_in_range_while_others_push_and_settle() {
-    explore(figures_against_push_and_settle(1));
-    explore(figures_against_push_and_settle(2));
-    explore(figures_against_push_and_settle(3));
-    explore(|| {
+    explore_wide(figures_against_push_and_settle(1));
+    explore_wide(figures_against_push_and_settle(2));
+    explore_wide(figures_against_push_and_settle(3));
+    explore_wide(|| {
         let rig = Rig::new(1, 1);
         rig.take(1);
         let producer = rig.spawn(|rig| rig.push(10));
