@@ -74,8 +74,11 @@ fn a_flusher_in_the_wrong_place_says_so_and_may_be_polled_again_elsewhere() {
         c.try_push(i).unwrap();
     }
     assert_eq!(poll_once(&mut flusher), Poll::Ready(Err(DriveError::NoRuntime)));
-    let timeless = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    assert_eq!(timeless.block_on(&mut flusher), Err(DriveError::NoTimer));
+    let flusher = within(GUARD, move || {
+        let timeless = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(timeless.block_on(&mut flusher), Err(DriveError::NoTimer));
+        flusher
+    });
     assert_eq!((c.snapshot().buffered, c.is_closed(), log.items().len()), (4, false, 0));
     let report = paused(move || async move {
         let task = tokio::spawn(flusher);
