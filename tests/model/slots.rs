@@ -16,6 +16,7 @@ use super::world::{Flag, Id, Token, World, given_back};
 type Controller = BackpressureController<Token>;
 
 /// What a future has answered.
+#[allow(clippy::large_enum_variant, reason = "there are few of them, and a report is the last one")]
 pub enum Done {
     Pushed(Result<(), RefuseReason>),
     All(Result<usize, (RefuseReason, usize, Vec<Id>)>),
