@@ -26,7 +26,7 @@ use crate::pace::FlushReason;
 /// `Ok` after items of it were judged as not delivered, stays in flight until it is dropped; nothing else is flushed
 /// meanwhile, so that the order holds. At drain's deadline it is counted as abandoned and named in
 /// [`not_returned`](crate::DrainReport::not_returned). One that is forgotten ([`std::mem::forget`]) stays in flight until
-/// then.
+/// then. What is judged after `Ok(())`, of a batch of which nothing was judged before, comes too late: it is delivered.
 #[must_use = "a batch that is dropped goes home"]
 pub struct Batch<T> {
     core: Arc<Core<T>>,
@@ -84,7 +84,8 @@ impl<T> Batch<T> {
     }
 
     /// Judges one item: it is to be sent again, also when the flush answers `Ok(())`. It is then a batch of its own, with
-    /// whatever else is sent again. An item that was moved out cannot be: it has failed.
+    /// whatever else is sent again. An item that was moved out cannot be: it has failed. After
+    /// [`permanent`](crate::FlushError::permanent), the final verdict on all that was not acknowledged, it has failed too.
     ///
     /// # Panics
     ///

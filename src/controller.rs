@@ -178,7 +178,8 @@ impl<T> BackpressureController<T> {
     /// Waits until everything that was accepted before is settled, batches in flight and retries included. Makes the
     /// flusher send partial batches at once, also while paused.
     ///
-    /// What is accepted afterwards is not waited for.
+    /// What is accepted afterwards is not waited for. In the sink of this controller it would wait for itself: there it
+    /// answers at once, and says how much is [`unsettled`](crate::FlushReport::unsettled).
     ///
     /// # Cancel safety
     ///

@@ -24,8 +24,9 @@ pub(crate) use self::settle::{End, Left};
 use crate::batch::{Batch, BatchId, Parts};
 use crate::flight::{Flight, FlightKey, Flights, Phase, Seqs};
 use crate::gate::{Effects, Gate, Locked};
-use crate::ledger::{Snapshot, Tally};
+use crate::ledger::Snapshot;
 use crate::pace::{FlushReason, Pace, Plan, View};
+use crate::report::FlushReport;
 use crate::state::{Levels, State};
 use crate::strategy::Strategy;
 use crate::time::{Clock, Tick};
@@ -307,11 +308,14 @@ impl<T> Core<T> {
         id
     }
 
-    pub(crate) fn poll_barrier(&self, id: u64, waker: Waker) -> Option<Tally> {
+    /// The barrier's figures, once there is nothing left to wait for.
+    pub(crate) fn poll_barrier(&self, id: u64, waker: Waker) -> Option<FlushReport> {
         let mut locked = self.gate.lock();
-        let polled = locked.desk().ledger.poll_barrier(id, waker);
+        let (tally, outstanding, stale) = locked.desk().ledger.poll_barrier(id, waker);
         drop(locked);
-        polled.ok()
+        drop(stale);
+        // The sink would wait for the end of its own call.
+        (outstanding == 0 || self.is_inside()).then(|| FlushReport::new(tally, outstanding))
     }
 
     pub(crate) fn close_barrier(&self, id: u64) {

@@ -28,7 +28,7 @@ impl<T> Future for Flush<'_, T> {
         let core = self.core;
         let id = *self.barrier.get_or_insert_with(|| core.open_barrier());
         match core.poll_barrier(id, cx.waker().clone()) {
-            Some(tally) => Poll::Ready(tally.into()),
+            Some(report) => Poll::Ready(report),
             None => Poll::Pending,
         }
     }

@@ -172,15 +172,14 @@ impl Ledger {
         id
     }
 
-    /// The barrier's figures once all it covers is settled; until then it keeps `waker` and returns the one it replaces.
-    pub(crate) fn poll_barrier(&mut self, id: u64, waker: Waker) -> Result<Tally, Option<Waker>> {
+    /// What the barrier has counted, and how many of the items that it covers are not settled. As long as there are any, it
+    /// keeps `waker`; what is not kept comes back, to be dropped outside the lock.
+    pub(crate) fn poll_barrier(&mut self, id: u64, waker: Waker) -> (Tally, u64, Option<Waker>) {
         let Some(barrier) = self.barriers.iter_mut().find(|barrier| barrier.id == id) else {
-            return Ok(Tally::default());
+            return (Tally::default(), 0, Some(waker));
         };
-        if barrier.outstanding == 0 {
-            return Ok(barrier.tally);
-        }
-        Err(barrier.waker.replace(waker))
+        let stale = if barrier.outstanding == 0 { Some(waker) } else { barrier.waker.replace(waker) };
+        (barrier.tally, barrier.outstanding, stale)
     }
 
     /// Forgets a barrier; returns its waker, to be dropped outside the lock.
@@ -393,12 +392,13 @@ mod tests {
         let mut wakers = Vec::new();
         let id = ledger.open_barrier(10, 10);
         ledger.settle(5..15, Outcome::Delivered, &mut wakers);
-        assert!(ledger.poll_barrier(id, Waker::noop().clone()).is_err());
+        assert_eq!(ledger.poll_barrier(id, Waker::noop().clone()).1, 5);
         assert!(wakers.is_empty());
         ledger.settle(20..30, Outcome::Lost(LossReason::Evicted), &mut wakers);
         ledger.settle(0..5, Outcome::Lost(LossReason::Failed), &mut wakers);
         assert_eq!(wakers.len(), 1);
-        let tally = ledger.poll_barrier(id, Waker::noop().clone()).expect("all ten are settled");
+        let (tally, outstanding, _) = ledger.poll_barrier(id, Waker::noop().clone());
+        assert_eq!(outstanding, 0);
         assert_eq!((tally.delivered, tally.lost.failed, tally.lost.evicted), (5, 5, 0));
         assert_eq!((ledger.total.delivered, ledger.total.lost.total()), (10, 15));
     }

@@ -21,13 +21,15 @@ pub struct FlushReport {
     pub purged: u64,
     /// Left behind, because a drain or the flusher ended meanwhile.
     pub abandoned: u64,
+    /// Not waited for, because the sink itself asked, and would have waited for itself. Zero for everybody else.
+    pub unsettled: u64,
 }
 
 impl FlushReport {
     /// All items that the flush covered.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.delivered + self.failed + self.evicted + self.expired + self.purged + self.abandoned
+        self.delivered + self.failed + self.evicted + self.expired + self.purged + self.abandoned + self.unsettled
     }
 
     /// Whether every item that the flush covered was delivered.
@@ -37,9 +39,10 @@ impl FlushReport {
     }
 }
 
-impl From<Tally> for FlushReport {
-    fn from(tally: Tally) -> Self {
+impl FlushReport {
+    pub(crate) fn new(tally: Tally, unsettled: u64) -> Self {
         Self {
+            unsettled,
             delivered: tally.delivered,
             failed: tally.lost.failed,
             evicted: tally.lost.evicted,

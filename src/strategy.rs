@@ -33,8 +33,8 @@ pub enum Strategy<T> {
 
 /// A decision about an item that finds no room.
 ///
-/// It runs on the producer's thread, outside all locks. If it panics, the item is refused as full and the panic goes on
-/// in the producer.
+/// It runs on the producer's thread, outside all locks. If it panics, the panic is caught and counted, and the item is
+/// refused as full.
 pub trait Admit<T>: Send + Sync {
     /// Decides from the pressure and the item.
     fn admit(&self, item: &T, pressure: &Pressure) -> Admission;

@@ -35,7 +35,8 @@ impl StateWatch {
         *self.states.borrow()
     }
 
-    /// Waits for a state that this watch has not seen; `None` when it is over.
+    /// Waits for a change, or for the last of several since the last call; `None` when it is over. Unlike the stream it does
+    /// not begin with the present state: that is [`current`](Self::current).
     ///
     /// # Cancel safety
     ///

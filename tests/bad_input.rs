@@ -380,6 +380,9 @@ fn a_sink_that_would_wait_for_itself_is_told() {
     });
     assert_eq!(answer, (RefuseReason::WouldDeadlock, 0, (10..20).collect()));
     assert_eq!(report.totals.refused.would_deadlock, 10);
+    // A flush waits for the call that it is made in: it answers, and does not say that all was delivered.
+    let (answer, _) = in_the_sink_of_a_full_one(|c| Box::pin(async move { c.flush().await }));
+    assert_eq!((answer.unsettled, answer.total(), answer.all_delivered()), (4, 4, false));
 }
 
 #[test]

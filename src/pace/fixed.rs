@@ -28,14 +28,14 @@ impl Pace for Fixed {
         if view.is_closed {
             return take(FlushReason::Drain);
         }
+        if view.buffered >= self.batch && !view.is_paused {
+            return take(FlushReason::Full);
+        }
         if view.is_flushing {
             return take(FlushReason::Flush);
         }
         if view.is_paused {
             return Plan::Sleep { items: None, until: None };
-        }
-        if view.buffered >= self.batch {
-            return take(FlushReason::Full);
         }
         if view.is_tight {
             return take(FlushReason::Room);

@@ -77,7 +77,8 @@ fn flush(rig: &Rig) -> Vec<u32> {
     let mut sink = Vec::new();
     loop {
         let mut locked = rig.gate.lock();
-        if let Ok(tally) = locked.desk().ledger.poll_barrier(id, Waker::noop().clone()) {
+        let (tally, left, _) = locked.desk().ledger.poll_barrier(id, Waker::noop().clone());
+        if left == 0 {
             assert_eq!(tally.delivered, outstanding);
             return sink;
         }
