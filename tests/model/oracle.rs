@@ -40,6 +40,7 @@ pub struct Oracle {
     pub barriers: BTreeMap<Fid, Barrier>,
     /// Losses that `on_loss` has not been told of yet, in order.
     pub untold: VecDeque<(Option<Id>, LossReason)>,
+    level: usize,
     /// A batch was judged so, and what is left of it was not decided about.
     pub postponed: Option<End>,
     told_to_sink: u64,
@@ -152,6 +153,7 @@ impl Oracle {
             count: Count::default(),
             barriers: BTreeMap::new(),
             untold: VecDeque::new(),
+            level: 0,
             postponed: None,
             told_to_sink: 0,
             inside: Vec::new(),
@@ -183,6 +185,10 @@ impl Oracle {
 
     pub fn note_peak(&mut self) {
         self.count.peak = self.count.peak.max(self.depth());
+        // A rise is followed at once; a fall only when all is done that happens in one step.
+        let level = self.level;
+        self.observe();
+        self.level = self.level.max(level);
     }
 
     pub fn refuse(&mut self, reason: RefuseReason, n: usize) {
@@ -379,27 +385,23 @@ impl Oracle {
         self.barriers.insert(fid, barrier);
     }
 
-    /// Whether the state may be what is published: risen to it, or not yet fallen out of it.
+    /// The depth at rest: the state rises to it at once, and falls only below the mark by the hysteresis.
+    pub fn observe(&mut self) {
+        let (depth, capacity) = (self.depth(), self.config.capacity as f64);
+        let share = depth as f64 / capacity;
+        let marks = [self.config.marks.0, self.config.marks.1, 1.0];
+        let fall = |mark: f64| mark - (1.25 * self.config.batch as f64 / capacity).max(0.10).min(mark / 2.0);
+        let risen = marks.iter().filter(|mark| share >= **mark - 1e-9).count();
+        self.level = self.level.max(risen);
+        while self.level > risen && (depth == 0 || share < fall(marks[self.level - 1]) - 1e-9) {
+            self.level -= 1;
+        }
+    }
+
+    /// The state follows the depth (I6).
     pub fn check_state(&self, state: State) {
-        if self.is_closed {
-            assert_eq!(state, State::Draining);
-            return;
-        }
-        let capacity = self.config.capacity as f64;
-        let share = self.depth() as f64 / capacity;
-        let hysteresis = |mark: f64| (1.25 * self.config.batch as f64 / capacity).max(0.10).min(mark / 2.0);
-        let (low, high) = self.config.marks;
-        let mut states = [State::Normal, State::Elevated, State::Critical, State::Blocked].into_iter();
-        let mut allowed = vec![states.next().unwrap_or_default()];
-        for (mark, next) in [low, high, 1.0].into_iter().zip(states) {
-            if share >= mark - 1e-9 {
-                allowed.clear();
-                allowed.push(next);
-            } else if self.depth() > 0 && share >= mark - hysteresis(mark) - 1e-9 {
-                allowed.push(next);
-            }
-        }
-        assert!(allowed.contains(&state), "{state} at depth {} of {capacity}: {allowed:?}", self.depth());
+        let level = if self.is_closed { 4 } else { self.level };
+        assert_eq!(state, State::ALL[level], "at depth {} of {}", self.depth(), self.config.capacity);
     }
 
     /// Every figure is the oracle's.

@@ -124,6 +124,7 @@ impl Oracle {
         }
         if left.is_empty() {
             self.serve();
+            self.observe();
             return;
         }
         if left.len() < before {
@@ -134,6 +135,7 @@ impl Oracle {
         (flight.marks, flight.is_taken) = (None, false);
         self.flights.push_front(flight);
         self.serve();
+        self.observe();
         self.postponed = Some(end);
     }
 
@@ -199,6 +201,7 @@ impl Oracle {
             self.untold.push_back((Some(id), LossReason::Failed));
         }
         self.serve();
+        self.observe();
     }
 
     pub fn close(&mut self) {
@@ -311,6 +314,7 @@ impl Oracle {
     pub fn release(&mut self, n: u64) {
         self.reserved -= n;
         self.serve();
+        self.observe();
     }
 
     pub fn purge(&mut self) -> Vec<Id> {
@@ -319,6 +323,7 @@ impl Oracle {
             self.settle(id, Some(LossReason::Purged));
         }
         self.serve();
+        self.observe();
         purged
     }
 

@@ -325,6 +325,7 @@ impl Oracle {
             Pending::Reserve { granted, .. } => {
                 self.reserved -= granted;
                 self.serve();
+                self.observe();
             }
             Pending::Flush => {
                 self.barriers.remove(&fid);
