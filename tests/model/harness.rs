@@ -1,7 +1,6 @@
 //! Does each operation on the real controller and on the oracle, and compares.
 
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +13,7 @@ use backpressure::{
 };
 use tokio::task::coop;
 
-use super::case::{Answer, Case, Config, Edit, Ending, Hook, Kind, Limit, Op, Outcome};
+use super::case::{Case, Config, Hook, Kind, Limit, Op, Outcome};
 use super::oracle::{Fid, Oracle};
 use super::oracle_waits::{All, Expect, Pending, Stage};
 use super::sink::Sink;
@@ -40,22 +39,22 @@ pub fn run(case: &Case) {
     ledger.check();
 }
 
-struct Harness {
-    oracle: Oracle,
-    world: Arc<World>,
-    main: Option<Controller>,
-    handles: Vec<Controller>,
-    flusher: Option<Pin<Box<Flusher>>>,
-    flusher_flag: Arc<Flag>,
-    slots: Vec<Slot>,
-    permits: Vec<Permit<Token>>,
-    watch: StateWatch,
-    watch_flag: Arc<Flag>,
-    seen: Option<State>,
-    next_fid: Fid,
-    exhaust: bool,
+pub(super) struct Harness {
+    pub(super) oracle: Oracle,
+    pub(super) world: Arc<World>,
+    pub(super) main: Option<Controller>,
+    pub(super) handles: Vec<Controller>,
+    pub(super) flusher: Option<Pin<Box<Flusher>>>,
+    pub(super) flusher_flag: Arc<Flag>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) permits: Vec<Permit<Token>>,
+    pub(super) watch: StateWatch,
+    pub(super) watch_flag: Arc<Flag>,
+    pub(super) seen: Option<State>,
+    pub(super) next_fid: Fid,
+    pub(super) exhaust: bool,
     /// Panics of tokens that were thrown outside the controller's care.
-    outside: u64,
+    pub(super) outside: u64,
 }
 
 impl Harness {
@@ -106,11 +105,11 @@ impl Harness {
         }
     }
 
-    fn main(&self) -> &Controller {
+    pub(super) fn main(&self) -> &Controller {
         self.main.as_ref().expect("only the end drops it")
     }
 
-    async fn step(&mut self, op: &Op) {
+    pub(super) async fn step(&mut self, op: &Op) {
         self.act(op).await;
         self.follow(false);
         self.check();
@@ -253,12 +252,12 @@ impl Harness {
         }
     }
 
-    async fn advance(&mut self, millis: u64) {
+    pub(super) async fn advance(&mut self, millis: u64) {
         tokio::time::advance(Duration::from_millis(millis)).await;
         self.oracle.now += millis;
     }
 
-    async fn drain(&mut self, limit: super::case::Millis) {
+    pub(super) async fn drain(&mut self, limit: super::case::Millis) {
         let slot = Slot::drain(self.fid(), self.main().clone(), limit);
         self.start(slot, Pending::Drain { limit, is_joined: false }, true).await;
     }
@@ -347,7 +346,7 @@ impl Harness {
         self.follow(ended) || ended
     }
 
-    async fn drive(&mut self) {
+    pub(super) async fn drive(&mut self) {
         for round in 0.. {
             assert!(round < 10_000, "the flusher wakes itself for ever");
             tokio::task::yield_now().await;
@@ -364,7 +363,7 @@ impl Harness {
     }
 
     /// Polls all that is woken until nothing is; then a poll that nobody asked for must find nothing new (I5).
-    async fn settle(&mut self) {
+    pub(super) async fn settle(&mut self) {
         self.exhaust = false;
         for round in 0.. {
             assert!(round < 10_000, "somebody wakes somebody for ever");
@@ -384,7 +383,7 @@ impl Harness {
         self.check_watch();
     }
 
-    fn drop_flusher(&mut self) {
+    pub(super) fn drop_flusher(&mut self) {
         if self.flusher.is_some() {
             self.oracle.flusher_gone = true;
             self.flusher = None;
@@ -393,7 +392,7 @@ impl Harness {
     }
 
     /// Takes in what happened in user code; `ended` if the flusher has ended. Whether anything happened.
-    fn follow(&mut self, ended: bool) -> bool {
+    pub(super) fn follow(&mut self, ended: bool) -> bool {
         let log = self.world.take_log();
         let did = !log.is_empty();
         let oracle = &mut self.oracle;
@@ -429,7 +428,7 @@ impl Harness {
     }
 
     /// All figures, and the state as everyone sees it.
-    fn check(&mut self) {
+    pub(super) fn check(&mut self) {
         let Some(main) = &self.main else { return };
         let snapshot = main.snapshot();
         let thrown = self.world.ledger.thrown.load(Ordering::Relaxed) - self.outside;
@@ -471,129 +470,6 @@ impl Harness {
             assert_eq!(state, State::Normal, "a watcher was told of no state");
         }
         assert!(before == self.seen || woken || before.is_none(), "{before:?} to {:?} without a wake", self.seen);
-    }
-
-    async fn end(mut self, ending: Ending) {
-        match ending {
-            Ending::Drain => self.end_by_drain().await,
-            Ending::Deadline => {
-                self.drain(Some(50)).await;
-                self.settle().await;
-                for millis in [20, 29, 1, 50, 50] {
-                    self.advance(millis).await;
-                    self.settle().await;
-                }
-                let passed = self.oracle.deadline.is_some_and(|at| at + 100 <= self.oracle.now);
-                assert!(self.oracle.is_finished || !passed, "drain does not end at its deadline");
-                if passed {
-                    assert!(self.slots.iter().all(|slot| !slot.is_polled), "a future outlives the end");
-                }
-            }
-            Ending::DropFlusher => {
-                self.drop_flusher();
-                self.check();
-                self.settle().await;
-                assert!(self.oracle.is_finished);
-                assert!(self.slots.iter().all(|slot| !slot.is_polled), "a future outlives the flusher");
-            }
-            Ending::DropHandles => self.end_by_dropping().await,
-        }
-        self.cleanup();
-    }
-
-    /// A sink that works at last, and everything comes to its end.
-    async fn end_by_drain(&mut self) {
-        self.works();
-        while !self.world.script().kept.is_empty() {
-            self.step(&Op::DropKept(0)).await;
-        }
-        while !self.permits.is_empty() {
-            self.step(&Op::Release(0)).await;
-        }
-        self.drain(None).await;
-        self.settle().await;
-        for _ in 0..20 {
-            // A release may grant one to the next who waits.
-            while !self.permits.is_empty() {
-                self.step(&Op::Release(0)).await;
-            }
-            if self.oracle.is_finished && !self.slots.iter().any(|slot| slot.is_polled) {
-                break;
-            }
-            self.advance(100).await;
-            self.settle().await;
-        }
-        let hangs = self.config_hangs();
-        assert!(hangs || self.oracle.is_finished || self.oracle.flusher_gone, "drain does not end");
-        if self.oracle.is_finished {
-            assert_eq!(self.oracle.depth(), self.oracle.permits_out.min(self.oracle.reserved));
-            assert!(self.slots.iter().all(|slot| !slot.is_polled), "a future outlives the end");
-        }
-    }
-
-    /// A call hangs, and nothing cuts it off.
-    fn config_hangs(&self) -> bool {
-        self.oracle.config.flush_timeout.is_none_or(|limit| limit > 500)
-    }
-
-    fn works(&mut self) {
-        let ok = Outcome { edit: Edit { marks: None, take: false, keep: false }, push: false, answer: Answer::Ok };
-        let waker = {
-            let mut script = self.world.script();
-            script.outcomes.clear();
-            script.default = Some(ok);
-            script.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Nobody has a handle any more: the flusher finishes in the background.
-    async fn end_by_dropping(&mut self) {
-        self.works();
-        while !self.world.script().kept.is_empty() {
-            self.step(&Op::DropKept(0)).await;
-        }
-        while !self.slots.is_empty() {
-            self.step(&Op::Cancel(0)).await;
-        }
-        while !self.permits.is_empty() {
-            self.step(&Op::Release(0)).await;
-        }
-        self.handles.clear();
-        let weak = self.main().downgrade();
-        self.oracle.start_drain(Some(25_000));
-        self.main = None;
-        self.oracle.leave_drain();
-        self.follow(false);
-        assert!(weak.upgrade().is_none(), "the last handle is gone");
-        self.drive().await;
-        for millis in [100, 1_000, 10_000, 15_000] {
-            self.advance(millis).await;
-            self.drive().await;
-        }
-        // A drain that was asked for has its own deadline, or none.
-        let is_due = self.oracle.deadline.is_some_and(|at| at <= self.oracle.now);
-        assert!(self.oracle.is_finished || !is_due, "the flusher does not finish in the background");
-        if self.oracle.flights.is_empty() {
-            assert!(self.oracle.is_finished, "all is settled, and the flusher goes on");
-        }
-    }
-
-    /// Whatever is left is dropped, in an order of no importance.
-    fn cleanup(mut self) {
-        for slot in self.slots.drain(..) {
-            self.oracle.cancel(slot.fid);
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(slot)));
-        }
-        self.permits.clear();
-        self.flusher = None;
-        let kept = std::mem::take(&mut self.world.script().kept);
-        drop(kept);
-        self.world.script().waker = None;
-        self.handles.clear();
-        self.main = None;
     }
 }
 

@@ -6,6 +6,7 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each driver uses its part")]
 
 mod case;
+mod endings;
 mod harness;
 mod oracle;
 mod oracle_ends;

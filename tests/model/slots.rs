@@ -22,7 +22,7 @@ pub enum Done {
     All(Result<usize, (RefuseReason, usize, Vec<Id>)>),
     Reserved(Result<Vec<Permit<Token>>, ReserveError>),
     Flushed(FlushReport),
-    Drained(DrainReport<Token>),
+    Drained(Box<DrainReport<Token>>),
     Panicked,
 }
 
@@ -76,7 +76,7 @@ impl Slot {
     }
 
     pub fn drain(fid: Fid, handle: Controller, limit: Millis) -> Self {
-        Self::new(fid, async move { Done::Drained(handle.drain(duration(limit)).await) })
+        Self::new(fid, async move { Done::Drained(Box::new(handle.drain(duration(limit)).await)) })
     }
 
     pub fn poll(&mut self) -> Poll<Done> {
