@@ -167,6 +167,17 @@ impl<T> Waiters<T> {
         Some(want)
     }
 
+    /// Undoes a [`next_want`](Self::next_want) that found no room for its item.
+    pub(crate) fn put_back(&mut self, item: T) {
+        let Some(Node { parked: Some(parked), .. }) = self.nodes.get_mut(self.head) else { return };
+        match parked {
+            Parked::One(slot) => *slot = Some(item),
+            Parked::Many(items) => items.push_front(item),
+            Parked::Permits { .. } => return,
+        }
+        self.items += 1;
+    }
+
     /// Notes that the oldest waiter was granted `n` more places.
     pub(crate) fn grant(&mut self, n: u64) {
         if let Some(Node { parked: Some(Parked::Permits { granted, .. }), .. }) = self.nodes.get_mut(self.head) {
@@ -277,6 +288,18 @@ mod tests {
         waiters.grant(1);
         assert!(waiters.pop_served().is_some());
         assert!(matches!(waiters.remove(key), Wait::Served(parked) if parked.granted() == 3));
+    }
+
+    #[test]
+    fn an_item_that_was_put_back_comes_first_again() {
+        let mut waiters = Waiters::new();
+        waiters.enqueue(Parked::Many(VecDeque::from([1, 2])), Waker::noop().clone());
+        for expected in [1, 1] {
+            let Some(Want::Store(item)) = waiters.next_want() else { unreachable!("there are two") };
+            assert_eq!((item, waiters.items()), (expected, 1));
+            waiters.put_back(item);
+            assert_eq!(waiters.items(), 2);
+        }
     }
 
     #[test]
