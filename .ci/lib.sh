@@ -20,6 +20,7 @@ unset RUSTFLAGS RUSTDOCFLAGS CARGO_BUILD_TARGET CARGO_TARGET_DIR RUSTC_BOOTSTRAP
 finish() {
     local code=$?
     if [ "$code" -eq 0 ] && [ -n "$did" ]; then
+        rm -rf "target/ci/$check.$$"
         printf '[%s] ok in %d s: %s\n' "$check" "$SECONDS" "$did"
     else
         printf '[%s] FAILED after %d s (exit %d)\n' "$check" "$SECONDS" "$code"
@@ -35,10 +36,9 @@ fail() {
     exit 1
 }
 
-# A directory for what a check writes down, emptied.
+# A directory of this run's own for what a check writes down; a failure leaves it there.
 scratch() {
-    local dir="target/ci/$check"
-    rm -rf "$dir"
+    local dir="target/ci/$check.$$"
     mkdir -p "$dir"
     printf '%s\n' "$dir"
 }

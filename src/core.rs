@@ -7,7 +7,6 @@ mod loss;
 mod settle;
 
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
@@ -26,6 +25,7 @@ use crate::flight::{Flight, FlightKey, Flights, Phase, Seqs};
 use crate::gate::{Effects, Gate, Locked};
 use crate::ledger::Snapshot;
 use crate::pace::{FlushReason, Pace, Plan, View};
+use crate::panics::catch;
 use crate::report::FlushReport;
 use crate::state::{Levels, State};
 use crate::strategy::Strategy;
@@ -423,11 +423,11 @@ impl<T> Core<T> {
 
     /// Runs user code; its panic is counted and goes no further.
     fn guard<R>(&self, code: impl FnOnce() -> R) -> Option<R> {
-        let result = catch_unwind(AssertUnwindSafe(code));
-        if result.is_err() {
+        let result = catch(code);
+        if result.is_none() {
             self.panics.fetch_add(1, Ordering::Relaxed);
         }
-        result.ok()
+        result
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,6 +16,7 @@ use crate::core::{Core, End, Inside, Left, Step};
 use crate::error::{DriveError, FlushError, FlushTimedOut, RetriesExhausted, SinkPanicked, Verdict};
 use crate::flight::FlightKey;
 use crate::pace::Pace;
+use crate::panics::catch;
 use crate::retry::{Due, Jitter, Retry, Tries};
 use crate::sink::BatchSink;
 use crate::time::{NoTimer, Tick, Timer, check_timer};
@@ -87,7 +87,7 @@ impl Flusher {
     fn end(&mut self) {
         let run = self.run.take();
         // The destructors of the sink and of its future are the user's.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(run)));
+        let _ = catch(|| drop(run));
         self.core.finish();
     }
 }
@@ -240,8 +240,8 @@ impl<T: Send> Loop<T> {
         let now = self.core.now();
         let Self { settings, jitter, .. } = self;
         // A schedule may be the user's.
-        let next = catch_unwind(AssertUnwindSafe(|| settings.retry.next(&mut attempt.tries, now, asked, jitter)));
-        match next.ok().flatten() {
+        let next = catch(|| settings.retry.next(&mut attempt.tries, now, asked, jitter));
+        match next.flatten() {
             Some(due) => self.queue.push_front((due, attempt)),
             None => self.core.fail(attempt.key, &error),
         }
@@ -280,16 +280,16 @@ async fn call<T: Send, S: BatchSink<T>>(
 ) -> Result<Ended, NoTimer> {
     let Some(batch) = core.launch(key) else { return Ok(Ended::Cancelled) };
     let started = core.now();
-    let Ok(answer) = catch_unwind(AssertUnwindSafe(|| sink.flush(batch))) else { return Ok(Ended::Panicked) };
+    let Some(answer) = catch(|| sink.flush(batch)) else { return Ok(Ended::Panicked) };
     let mut answer = pin!(Some(answer));
     let mut bell = pin!(core.bell().notified());
     let ended = poll_fn(|cx| {
         let Some(call) = answer.as_mut().as_pin_mut() else { return Poll::Ready(Ok(Ended::Cancelled)) };
-        match catch_unwind(AssertUnwindSafe(|| call.poll(cx))) {
-            Ok(Poll::Ready(Ok(()))) => return Poll::Ready(Ok(Ended::Ok)),
-            Ok(Poll::Ready(Err(error))) => return Poll::Ready(Ok(Ended::Error(error))),
-            Ok(Poll::Pending) => {}
-            Err(_) => return Poll::Ready(Ok(Ended::Panicked)),
+        match catch(|| call.poll(cx)) {
+            Some(Poll::Ready(Ok(()))) => return Poll::Ready(Ok(Ended::Ok)),
+            Some(Poll::Ready(Err(error))) => return Poll::Ready(Ok(Ended::Error(error))),
+            Some(Poll::Pending) => {}
+            None => return Poll::Ready(Ok(Ended::Panicked)),
         }
         while bell.as_mut().poll(cx).is_ready() {
             bell.set(core.bell().notified());
@@ -305,7 +305,7 @@ async fn call<T: Send, S: BatchSink<T>>(
     .await;
     timer.arm(core.clock(), None)?;
     // The destructor of the future is the user's.
-    if catch_unwind(AssertUnwindSafe(|| answer.set(None))).is_err() {
+    if catch(|| answer.set(None)).is_none() {
         return Ok(Ended::Panicked);
     }
     ended

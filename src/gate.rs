@@ -268,9 +268,6 @@ impl<T, R> Locked<'_, T, R> {
 
     /// A last try under the lock, where "full" is final; what is left of `parked` is to be queued, or is shut out.
     pub(crate) fn try_serve(&mut self, parked: &mut Parked<T>) -> Result<(), NoRoom> {
-        if fault(Fault::NoSecondTry) {
-            return Err(NoRoom::Full);
-        }
         // Whether this reaches the alarm does not matter: `finish` looks anyway.
         match parked {
             Parked::One(slot) => {

@@ -17,6 +17,7 @@ mod flusher;
 mod gate;
 mod ledger;
 mod pace;
+mod panics;
 mod permit;
 mod push;
 mod report;

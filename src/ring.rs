@@ -21,10 +21,10 @@ mod tests;
 
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use self::head::{HeadGuard, Popped};
 pub(crate) use self::place::{Shape, Word};
+use crate::panics::catch;
 use crate::sync::{AtomicU64, Backoff, CachePadded, Fault, Mutex, Ordering, UnsafeCell, fault, mark, order};
 
 /// The largest capacity of a buffer: 2^24 (16 777 216) items.
@@ -362,7 +362,7 @@ impl<T, X> Drop for Ring<T, X> {
         let mut head = self.lock();
         while let Popped::Item(item) = head.pop() {
             // The owner has emptied the ring and settled its accounts by now; this is for a ring that was never used up.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(item)));
+            let _ = catch(|| drop(item));
         }
     }
 }

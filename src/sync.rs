@@ -111,8 +111,6 @@ pub(crate) enum Fault {
     TargetBeyondLimit,
     /// A bulk claim tests its first ticket against the alarm.
     FirstTicket,
-    /// A blocked push enqueues without a second try under the lock.
-    NoSecondTry,
     /// Enqueueing does not wake a sleeping flusher.
     EnqueueSilent,
     /// Free room is published without handing it to the waiters.

@@ -4,7 +4,6 @@
 //! clock. All durations from zero to `Duration::MAX` work; a deadline that cannot be represented is never.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,6 +11,8 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
+
+use crate::panics::catch;
 
 /// A moment, as time since the [`Clock`] began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,7 +65,7 @@ pub(crate) struct NoTimer;
 /// Whether the current context has a timer.
 pub(crate) fn check_timer() -> Result<(), NoTimer> {
     // tokio has no question for it, only a panic.
-    catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| NoTimer)
+    catch(|| drop(tokio::time::sleep(Duration::ZERO))).ok_or(NoTimer)
 }
 
 pin_project! {
@@ -94,7 +95,7 @@ impl Timer {
                 // Also a panic that is caught comes to the panic hook, and so to stderr: ask what can be asked.
                 Handle::try_current().map_err(|_| NoTimer)?;
                 // A runtime without time makes `sleep_until` panic, and there is no question that tells it beforehand.
-                Some(catch_unwind(|| tokio::time::sleep_until(at)).map_err(|_| NoTimer)?)
+                Some(catch(|| tokio::time::sleep_until(at)).ok_or(NoTimer)?)
             }
             None => None,
         };
@@ -111,10 +112,10 @@ impl Timer {
         if sleep.is_elapsed() && Instant::now() < sleep.deadline() {
             return Poll::Ready(Err(NoTimer));
         }
-        match catch_unwind(AssertUnwindSafe(|| sleep.poll(cx))) {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(())) => {}
-            Err(_) => return Poll::Ready(Err(NoTimer)),
+        match catch(|| sleep.poll(cx)) {
+            Some(Poll::Pending) => return Poll::Pending,
+            Some(Poll::Ready(())) => {}
+            None => return Poll::Ready(Err(NoTimer)),
         }
         *this.at = None;
         this.sleep.set(None);

@@ -16,6 +16,7 @@ use tokio::task::coop;
 use crate::core::{Admitted, Core, Queued};
 use crate::error::{PushAllError, PushError, RefuseReason};
 use crate::gate::{Key, Parked, Wait};
+use crate::panics::catch;
 use crate::time::{Tick, Timer};
 
 /// How many items are pulled before their places are claimed: a claim costs 1/64 of a swap for each.
@@ -80,7 +81,7 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
         }
         if this.chunk.capacity() == 0 {
             // A wrong hint costs memory, not items.
-            let (_, most) = catch_unwind(AssertUnwindSafe(|| iter.size_hint())).unwrap_or((0, None));
+            let (_, most) = catch(|| iter.size_hint()).unwrap_or((0, None));
             this.chunk.reserve_exact(most.unwrap_or(CHUNK).min(CHUNK));
         }
         let pulled = catch_unwind(AssertUnwindSafe(|| {

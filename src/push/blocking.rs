@@ -1,6 +1,5 @@
 //! Pushes from plain threads.
 
-use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
@@ -13,6 +12,7 @@ use super::{shorter, verdict};
 use crate::core::{Admitted, Core, Queued};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Parked, Wait};
+use crate::panics::catch;
 use crate::time::{ThreadDeadline, park_thread};
 
 /// Pushes an item; the thread is parked while the strategy waits, for `limit` at most.
@@ -53,12 +53,12 @@ pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>)
 fn may_block() -> bool {
     // tokio answers by a panic only; where there is no runtime, the question is not needed.
     Handle::try_current().is_err()
-        || catch_unwind(|| {
+        || catch(|| {
             let (sender, receiver) = oneshot::channel::<()>();
             drop(sender);
             drop(receiver.blocking_recv());
         })
-        .is_ok()
+        .is_some()
 }
 
 struct Unpark(Thread);

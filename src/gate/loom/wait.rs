@@ -276,11 +276,6 @@ fn twin_serve_nobody() {
 }
 
 #[test]
-fn twin_no_second_try() {
-    must_fail(Fault::NoSecondTry, enqueue_against_settle(1));
-}
-
-#[test]
 fn twin_release_to_all() {
     must_fail(Fault::ReleaseToAll, release_to_waiter(1));
     must_fail(Fault::ReleaseToAll, release_to_reservation(1));
