@@ -63,6 +63,7 @@ fn keep_handle() {
 #[derive(Default)]
 struct Count {
     accepted: AtomicU64,
+    unknown: AtomicU64,
     seen: AtomicU64,
     lost: AtomicU64,
 }
@@ -86,15 +87,14 @@ fn producer(kind: usize, c: &Controller, count: &Count, rounds: u64) {
                 Err(error) => error.accepted() as u64,
             },
             4 => {
-                // A wait that gives up at once, or was served meanwhile.
+                // A wait that gives up at once.
                 let mut push = Box::pin(c.push(item));
                 match push.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(result) => u64::from(result.is_ok()),
+                    // Cancelled, shut out, or served meanwhile.
                     Poll::Pending => {
-                        let before = c.snapshot().cancelled;
-                        drop(push);
-                        // Only this thread cancels.
-                        u64::from(c.snapshot().cancelled == before)
+                        add(&count.unknown, 1);
+                        0
                     }
                 }
             }
@@ -161,12 +161,17 @@ fn storm(strategy: Strategy<Item>, capacity: usize, batch: usize, timer: &tokio:
     flusher.join().unwrap();
     let snapshot = c.snapshot();
     snapshot.audit().unwrap();
-    let [accepted, seen, lost] = [&count.accepted, &count.seen, &count.lost].map(|n| n.load(Ordering::Relaxed));
-    assert_eq!((snapshot.accepted, snapshot.depth), (accepted, 0));
-    assert_eq!((snapshot.delivered, accepted), (seen, seen + lost), "{snapshot:?}");
+    let counters = [&count.accepted, &count.unknown, &count.seen, &count.lost];
+    let [accepted, unknown, seen, lost] = counters.map(|n| n.load(Ordering::Relaxed));
+    assert!((accepted..=accepted + unknown).contains(&snapshot.accepted), "{accepted} and {unknown}: {snapshot:?}");
+    assert_eq!((snapshot.delivered, snapshot.accepted, snapshot.depth), (seen, seen + lost, 0), "{snapshot:?}");
 }
 
 fn main() {
+    // A test runner that asks for names gets none: there is one test, and it is this program.
+    if std::env::args().any(|argument| argument == "--list") {
+        return;
+    }
     let seconds = std::env::var("BACKPRESSURE_TSAN_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     let end = Instant::now() + Duration::from_secs(seconds);

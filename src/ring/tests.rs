@@ -221,7 +221,7 @@ fn what_is_left_is_dropped_once() {
 
 #[test]
 fn memory_that_cannot_be_had_is_an_answer() {
-    assert!(Ring::<[u8; 1 << 40], ()>::new(MAX_CAPACITY, ()).is_none());
+    assert!(Ring::<[u8; 1 << 24], ()>::new(MAX_CAPACITY, ()).is_none());
 }
 
 #[test]
