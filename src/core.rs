@@ -116,18 +116,18 @@ impl<T> Core<T> {
 
     fn apply_slow(&self, effects: Effects) {
         let Effects { wakers, bell, state } = effects;
+        if bell {
+            catch(|| self.bell.notify_one());
+        }
+        wake_all(wakers);
         if state {
             // Whoever comes last publishes the last state, whatever the order in which they get here.
-            self.states.send_if_modified(|published| {
-                let last = self.gate.state();
-                mem::replace(published, last) != last
+            catch(|| {
+                self.states.send_if_modified(|published| {
+                    let last = self.gate.state();
+                    mem::replace(published, last) != last
+                })
             });
-        }
-        if bell {
-            self.bell.notify_one();
-        }
-        for waker in wakers {
-            waker.wake();
         }
     }
 
@@ -168,7 +168,7 @@ impl<T> Core<T> {
         let view = self.view(locked);
         let promised = locked.desk().rest.promised;
         let plan = match pace.plan(now, &view) {
-            Plan::Sleep { .. } if view.buffered > 0 && locked.taken() < promised.0 => {
+            Plan::Sleep { .. } if view.buffered > 0 && locked.taken() < promised.0 && !view.is_paused => {
                 Plan::Take { most: promised.0 - locked.taken(), reason: promised.1 }
             }
             plan => plan,
@@ -438,5 +438,12 @@ impl<T> std::fmt::Debug for Core<T> {
             .field("depth", &self.depth())
             .field("state", &self.state())
             .finish_non_exhaustive()
+    }
+}
+
+/// Wakes each, also if one of them panics.
+fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        catch(|| waker.wake());
     }
 }

@@ -180,7 +180,8 @@ pub struct PushAllError<I: Iterator> {
     pub(crate) reason: RefuseReason,
     pub(crate) accepted: usize,
     pub(crate) pulled: Vec<I::Item>,
-    pub(crate) iter: I,
+    /// `None` once it has ended.
+    pub(crate) iter: Option<I>,
 }
 
 impl<I: Iterator> PushAllError<I> {
@@ -198,7 +199,7 @@ impl<I: Iterator> PushAllError<I> {
 
     /// The items that were not accepted, in order: first those that had been pulled, then the rest of the iterator.
     pub fn into_rest(self) -> impl Iterator<Item = I::Item> {
-        self.pulled.into_iter().chain(self.iter)
+        self.pulled.into_iter().chain(self.iter.into_iter().flatten())
     }
 }
 
@@ -319,13 +320,15 @@ impl fmt::Display for BuildError {
 
 impl Error for BuildError {}
 
-/// Why a flusher that was driven by hand could not run. The items stay where they are until it is dropped.
+/// Why a flusher that was driven by hand could not run. As long as no timer of it is set, it may be
+/// polled again elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DriveError {
     /// Polled outside a tokio runtime.
     NoRuntime,
-    /// The tokio runtime has no time enabled, or is going down.
+    /// The tokio runtime has no time enabled. Or it went down while a timer was set: then the controller has ended, as if
+    /// the flusher had been dropped.
     NoTimer,
 }
 

@@ -33,7 +33,7 @@ use crate::time::{NoTimer, Tick, Timer, check_timer};
 ///
 /// # Errors
 ///
-/// [`DriveError`] if it is polled where it cannot run. It may be polled again elsewhere.
+/// [`DriveError`] if it is polled where it cannot run; as long as no timer of it is set, it may then be polled elsewhere.
 #[must_use = "nothing is flushed unless the flusher is driven"]
 pub struct Flusher {
     /// `None` once it has ended.
@@ -213,20 +213,23 @@ impl<T: Send> Loop<T> {
         let (end, error) = ended.parts();
         loop {
             match self.core.judge(attempt.key, end, error.as_ref(), &mut self.spare) {
-                Left::Nothing => return Ok(()),
+                Left::Nothing => break,
                 Left::Some => {
-                    self.requeue(attempt, &ended, error);
-                    return Ok(());
+                    self.requeue(attempt, &ended, error.as_ref());
+                    break;
                 }
-                Left::NotHome if self.core.end().is_some() => return Ok(()),
+                Left::NotHome if self.core.end().is_some() => break,
                 Left::NotHome => wait(&self.core, timer.as_mut(), None).await?,
             }
         }
+        // The error is the user's.
+        catch(|| drop((ended, error)));
+        Ok(())
     }
 
     /// Decides about what is left of a batch: again, in halves, or failed.
-    fn requeue(&mut self, mut attempt: Attempt, ended: &Ended, error: Option<SharedError>) {
-        let error = error.unwrap_or_else(|| Arc::new(RetriesExhausted));
+    fn requeue(&mut self, mut attempt: Attempt, ended: &Ended, error: Option<&SharedError>) {
+        let error = error.map_or_else(|| Arc::new(RetriesExhausted) as SharedError, Arc::clone);
         let asked = match ended {
             Ended::Cancelled => return,
             Ended::Ok | Ended::Panicked | Ended::TimedOut => Duration::ZERO,

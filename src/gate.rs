@@ -93,7 +93,7 @@ pub(crate) enum NoRoom {
 /// How an eviction ended.
 #[derive(Debug)]
 pub(crate) enum Evicted<T> {
-    /// The item is in.
+    /// The item is in, for the victim, or in room that has come meanwhile.
     Stored,
     /// The intake is shut.
     Closed(T),
@@ -101,34 +101,6 @@ pub(crate) enum Evicted<T> {
     Full(T),
     /// The oldest is claimed and not written yet.
     Unwritten(T),
-}
-
-/// Items displaced by one push: one, unless waiters had to be served first. Allocates from the second on.
-#[derive(Debug)]
-pub(crate) struct Victims<T> {
-    first: Option<T>,
-    more: Vec<T>,
-}
-
-impl<T> Victims<T> {
-    pub(crate) const fn new() -> Self {
-        Self { first: None, more: Vec::new() }
-    }
-
-    fn push(&mut self, victim: T) {
-        match &self.first {
-            None => self.first = Some(victim),
-            Some(_) => self.more.push(victim),
-        }
-    }
-
-    /// Hands over each victim, oldest first.
-    pub(crate) fn for_each(self, mut lose: impl FnMut(T)) {
-        if let Some(first) = self.first {
-            lose(first);
-        }
-        self.more.into_iter().for_each(lose);
-    }
 }
 
 impl<T, R> Gate<T, R> {
@@ -370,37 +342,34 @@ impl<T, R> Locked<'_, T, R> {
         n
     }
 
-    /// Displaces the oldest item for `item`; waiters are served first. Victims are added to `victims`, oldest first.
+    /// Displaces the oldest item, which comes back, for `item`: one for one, so no room comes of it, and nobody's turn passes.
     /// Ends with [`finish_eviction`](Self::finish_eviction).
-    pub(crate) fn evict(&mut self, mut item: T, victims: &mut Victims<T>) -> Evicted<T> {
-        loop {
-            let word = self.head.tail();
-            if word.is_closed() && !fault(Fault::EvictIgnoresClosed) {
-                return Evicted::Closed(item);
-            }
-            if !fault(Fault::EvictIgnoresWaiters) {
-                self.serve();
-            }
-            if self.head.waiters.queued() == 0 || fault(Fault::EvictIgnoresWaiters) {
-                match self.head.place(item) {
-                    Ok(()) => return Evicted::Stored,
-                    Err(back) => item = back,
-                }
-            }
-            match self.head.pop() {
-                Popped::Item(victim) => victims.push(victim),
-                Popped::Empty => return Evicted::Full(item),
-                Popped::Unwritten => return Evicted::Unwritten(item),
-            }
-            let position = self.head.taken_total() - 1;
-            self.settle(position..position + 1, Outcome::Lost(LossReason::Evicted));
+    pub(crate) fn evict(&mut self, item: T) -> (Evicted<T>, Option<T>) {
+        if self.head.tail().is_closed() && !fault(Fault::EvictIgnoresClosed) {
+            return (Evicted::Closed(item), None);
         }
+        // Room that has come meanwhile is the waiters' first.
+        self.serve();
+        let item = match self.head.place(item) {
+            Ok(()) => return (Evicted::Stored, None),
+            Err(item) => item,
+        };
+        let victim = match self.head.pop() {
+            Popped::Item(victim) => victim,
+            Popped::Empty => return (Evicted::Full(item), None),
+            Popped::Unwritten => return (Evicted::Unwritten(item), None),
+        };
+        let position = self.head.taken_total() - 1;
+        self.settle(position..position + 1, Outcome::Lost(LossReason::Evicted));
+        // The victim's room is not published: nobody else can have it.
+        let evicted = self.head.place(item).map_or_else(Evicted::Full, |()| Evicted::Stored);
+        (evicted, Some(victim))
     }
 
     /// Ends a section that evicted: one item left for each that came, so the state need not be followed.
     pub(crate) fn finish_eviction(mut self) -> Effects {
         self.head.publish();
-        if self.effects.is_none() && !self.gate.ring.is_due_now(self.head.tail()) {
+        if self.effects.is_none() && !self.gate.ring.is_due(self.head.tail()) {
             return self.effects;
         }
         self.finish()
@@ -533,9 +502,10 @@ impl<T, R> Locked<'_, T, R> {
             }
             let at = self.next_alarm();
             self.head.arm(at);
-            // A claim between the two looks may have missed the alarm: look again until nothing has moved.
+            // A claim between the two looks may have missed the alarm: look again unless it stays below it.
             let now = self.head.tail_exact();
-            if now == word || fault(Fault::SleepWithoutLook) {
+            let is_below = at.is_none_or(|at| self.head.level(now).is_before(at));
+            if now == word || is_below && now.is_closed() == word.is_closed() {
                 return;
             }
             word = now;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::BuildError;
+use crate::panics::catch;
 use crate::time::Tick;
 
 /// When a failed batch is sent again, and when to give up.
@@ -173,6 +174,13 @@ pub(crate) struct Tries {
 impl Tries {
     pub(crate) fn start(&mut self, now: Tick) {
         self.first.get_or_insert(now);
+    }
+}
+
+impl Drop for Tries {
+    fn drop(&mut self) {
+        // A custom schedule is the user's.
+        catch(|| drop(self.waits.take()));
     }
 }
 

@@ -9,7 +9,8 @@
 //!   and it checks that `gone` stays behind `taken`.
 //! - **R2** The slot of place `p` is vacant once `taken > p - capacity`. With R1 every place below the limit has a vacant
 //!   slot, and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
-//! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word.
+//! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word. A swap
+//!   below the limit claims a free place, [`Ring::send`] a reserved one, and it checks that there is one.
 //! - **R4** A slot whose turn word is not 0 holds a value. Only whoever holds the head lock empties it.
 
 mod head;
@@ -151,8 +152,9 @@ impl<T, X> Ring<T, X> {
         // Ordering: Relaxed, the swap below validates the word.
         let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
         loop {
-            debug_assert!(word.reserved() > 0, "a permit stands for a reserved place");
-            let next = self.shape.next(word).with_reserved(word.reserved().saturating_sub(1));
+            // R3 rests on this test.
+            assert!(word.reserved() > 0, "a permit stands for a reserved place");
+            let next = self.shape.next(word).with_reserved(word.reserved() - 1);
             match self.swap_tail(word, next) {
                 Ok(()) => {
                     self.write(word, item);
@@ -295,7 +297,7 @@ impl<T, X> Ring<T, X> {
 
     /// Whether the level that a claim has reached is one at which somebody waits; tells one caller only.
     #[inline(always)]
-    fn is_due(&self, word: Word) -> bool {
+    pub(crate) fn is_due(&self, word: Word) -> bool {
         // Ordering: Relaxed, after the claim: the sleeper swaps `wake_at` and then swaps `tail`, so a claim that follows
         // its swap sees the alarm, and one that precedes it is seen by the sleeper.
         let at = Word::from_raw(self.signals.wake_at.load(Ordering::Relaxed));
@@ -328,11 +330,6 @@ impl<T, X> Ring<T, X> {
         false
     }
 
-    /// Whether the level of `tail` is one at which somebody waits.
-    pub(crate) fn is_due_now(&self, word: Word) -> bool {
-        self.is_due(word)
-    }
-
     /// Moves an empty ring to a few places before the word wraps.
     #[cfg(all(test, not(backpressure_loom)))]
     fn start_near_the_wrap(&self) {
@@ -361,7 +358,6 @@ impl<T, X> Drop for Ring<T, X> {
     fn drop(&mut self) {
         let mut head = self.lock();
         while let Popped::Item(item) = head.pop() {
-            // The owner has emptied the ring and settled its accounts by now; this is for a ring that was never used up.
             let _ = catch(|| drop(item));
         }
     }

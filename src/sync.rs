@@ -119,8 +119,6 @@ pub(crate) enum Fault {
     ReleaseToAll,
     /// A cancelled grant keeps its place.
     CancelKeepsGrant,
-    /// An eviction does not serve the waiters first.
-    EvictIgnoresWaiters,
     /// An eviction ignores the closed bit.
     EvictIgnoresClosed,
     /// A claimed and unwritten victim is read anyway.

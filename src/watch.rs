@@ -59,6 +59,11 @@ impl Stream for StateWatch {
             return Poll::Ready(None);
         }
         let state = if this.is_started {
+            if *this.states.borrow() == State::Draining && this.states.has_changed().is_ok_and(|unseen| !unseen) {
+                // The last state was seen: nothing more can come.
+                this.is_over = true;
+                return Poll::Ready(None);
+            }
             let next = this.next.get_or_insert_with(|| Box::pin(change(this.states.clone())));
             let state = ready!(next.as_mut().poll(cx));
             this.next = None;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Core, loss};
 use crate::error::{PushError, RefuseReason};
-use crate::gate::{Evicted, Key, NoRoom, Parked, Victims, Wait};
+use crate::gate::{Evicted, Key, NoRoom, Parked, Wait};
 use crate::strategy::{Admission, Pressure, Strategy};
 use crate::sync::Backoff;
 
@@ -94,11 +94,12 @@ impl<T> Core<T> {
         }
         let mut backoff = Backoff::new();
         loop {
-            let mut victims = Victims::new();
             let mut locked = self.gate.lock();
-            let evicted = locked.evict(item, &mut victims);
+            let (evicted, victim) = locked.evict(item);
             self.apply(locked.finish_eviction());
-            victims.for_each(|victim| self.lose_evicted(victim));
+            if let Some(victim) = victim {
+                self.lose_evicted(victim);
+            }
             match evicted {
                 Evicted::Stored => return Admitted::Stored,
                 Evicted::Closed(item) => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::settle::settle_runs;
-use super::{Core, Hangar, Step};
+use super::settle::{settle_failed, settle_runs};
+use super::{Core, Hangar, Step, wake_all};
 use crate::error::LossReason;
-use crate::flight::Phase;
+use crate::flight::{Failed, Phase, Unmarked};
 use crate::gate::{Key, Locked, Parked, Wait};
 use crate::ledger::Outcome;
 use crate::report::DrainReport;
@@ -54,6 +54,11 @@ impl<T> Ending<T> {
         self.deadline
     }
 
+    /// The leftovers, if nobody is there to fetch them.
+    fn take_orphans(&mut self) -> Vec<T> {
+        if self.is_finished && self.drainers.is_empty() { mem::take(&mut self.leftovers) } else { Vec::new() }
+    }
+
     /// What the end makes of the flusher's next step, if it makes anything of it.
     pub(super) fn step(&self, now: Tick) -> Option<Step> {
         if self.is_finished {
@@ -89,7 +94,7 @@ impl<T> Core<T> {
         (id, deadline)
     }
 
-    /// The report, once all is over. The leftovers go to the first who asks.
+    /// The report, once all is over. The leftovers go to the caller that was there first.
     pub(crate) fn poll_drain(&self, id: DrainId, cx: &mut Context<'_>) -> Poll<DrainReport<T>> {
         let waker = cx.waker().clone();
         let mut locked = self.gate.lock();
@@ -101,9 +106,11 @@ impl<T> Core<T> {
             drop(stale);
             return Poll::Pending;
         }
-        let leftovers = mem::take(&mut ending.leftovers);
+        let is_first = ending.drainers.first().is_some_and(|(first, _)| *first == id);
+        let leftovers = if is_first { mem::take(&mut ending.leftovers) } else { Vec::new() };
         let (not_returned, permits_out) = (ending.not_returned, ending.permits_out);
         drop(locked);
+        self.sweep();
         Poll::Ready(DrainReport { totals: self.snapshot(), leftovers, not_returned, permits_out })
     }
 
@@ -112,70 +119,66 @@ impl<T> Core<T> {
         let mut locked = self.gate.lock();
         let ending = &mut locked.desk().rest.ending;
         let index = ending.drainers.iter().position(|(drainer, _)| *drainer == id);
-        let left = index.map(|index| ending.drainers.swap_remove(index));
-        let orphans = if ending.drainers.is_empty() { mem::take(&mut ending.leftovers) } else { Vec::new() };
+        let left = index.map(|index| ending.drainers.remove(index));
+        let orphans = ending.take_orphans();
         drop(locked);
         drop(left);
         self.lose_all(orphans, LossReason::Abandoned, None);
     }
 
-    /// Ends the controller here and now: what is not settled is abandoned. Does nothing the second time.
+    /// Ends the controller here and now: what is not settled is abandoned. The second time only what came late is.
     pub(crate) fn finish(&self) {
-        self.judge_all_cut_off();
-        let mut backoff = Backoff::new();
-        let mut leftovers = Vec::new();
+        let mut patience = Patience::new();
         loop {
             let mut locked = self.gate.lock();
             locked.close();
-            if locked.desk().rest.ending.is_finished {
-                self.apply(locked.finish());
-                return;
-            }
-            abandon_flights(&mut locked, &mut leftovers);
-            abandon_buffer(&mut locked, &mut leftovers);
-            // A claim that is not written yet will be at once, unless its thread was preempted; then `sweep` finds it.
-            if locked.figures().buffered == 0 || backoff.is_exhausted() {
-                return self.conclude(locked, leftovers);
+            let cut = abandon_flights(&mut locked);
+            abandon_buffer(&mut locked);
+            let is_whole = locked.figures().buffered == 0;
+            if is_whole || patience.is_exhausted() {
+                return self.conclude(locked, cut);
             }
             self.apply(locked.finish());
-            backoff.spin();
+            self.tell(cut);
+            patience.wait();
         }
     }
 
-    /// Settles what the sink had acknowledged of the batches that are cut off.
-    fn judge_all_cut_off(&self) {
-        let keys = self.gate.lock().desk().rest.flights.keys();
-        for key in keys {
-            self.judge_cut_off(key);
-        }
-    }
-
-    fn conclude(&self, mut locked: Locked<'_, T, Hangar<T>>, leftovers: Vec<T>) {
+    fn conclude(&self, mut locked: Locked<'_, T, Hangar<T>>, cut: Cut<T>) {
         let permits_out = locked.figures().reserved;
         let ending = &mut locked.desk().rest.ending;
-        ending.is_finished = true;
-        ending.permits_out = permits_out;
-        let orphans =
-            if ending.drainers.is_empty() { leftovers } else { mem::replace(&mut ending.leftovers, leftovers) };
+        if !mem::replace(&mut ending.is_finished, true) {
+            ending.permits_out = permits_out;
+        }
+        let orphans = ending.take_orphans();
         let wakers: Vec<_> = ending.drainers.iter_mut().filter_map(|(_, waker)| waker.take()).collect();
         self.apply(locked.finish());
-        for waker in wakers {
-            waker.wake();
-        }
+        wake_all(wakers);
+        self.tell(cut);
         self.lose_all(orphans, LossReason::Abandoned, None);
     }
 
-    /// After the end nobody takes any more: what a late permit has sent goes to the hook.
+    /// After the end nobody takes any more: what a late permit has sent, and what was claimed before the end and written
+    /// after it, goes to the hook.
     #[cold]
     pub(super) fn sweep(&self) {
-        let mut late = Vec::new();
         let mut locked = self.gate.lock();
         if !locked.desk().rest.ending.is_finished {
             return;
         }
-        abandon_buffer(&mut locked, &mut late);
+        let kept = mem::take(&mut locked.desk().rest.ending.leftovers);
+        abandon_buffer(&mut locked);
+        let late = mem::replace(&mut locked.desk().rest.ending.leftovers, kept);
         self.apply(locked.finish());
         self.lose_all(late, LossReason::Abandoned, None);
+    }
+
+    /// Hands over, outside the lock, what the sink had settled of the batches that were cut off.
+    fn tell(&self, cut: Cut<T>) {
+        self.drop_items(cut.delivered);
+        for one in cut.failed {
+            self.lose(one.item, LossReason::Failed, one.error);
+        }
     }
 
     /// One more handle.
@@ -213,30 +216,87 @@ impl<T> Core<T> {
     }
 }
 
-/// Moves what is at home to `leftovers`, and counts what is out as not returned.
-fn abandon_flights<T>(locked: &mut Locked<'_, T, Hangar<T>>, leftovers: &mut Vec<T>) {
-    for key in locked.desk().rest.flights.keys() {
-        let hangar = &mut locked.desk().rest;
-        let Some(flight) = hangar.flights.get_mut(key) else { continue };
-        let seqs = flight.seqs.clone();
-        match flight.phase {
-            Phase::DeliveredOut | Phase::AbandonedOut => continue,
-            Phase::Out => {
-                flight.phase = Phase::AbandonedOut;
-                hangar.ending.not_returned += seqs.len() as u64;
-            }
-            Phase::Home => {
-                leftovers.append(&mut flight.items);
-                hangar.flights.remove(key);
-            }
-        }
-        settle_runs(locked, &seqs, Outcome::Lost(LossReason::Abandoned));
+/// Everything that can still hold this controller is gone: what was claimed before its end and written after it is told.
+impl<T> Drop for Core<T> {
+    fn drop(&mut self) {
+        self.sweep();
     }
 }
 
-/// Moves what is buffered and written to `leftovers`.
-fn abandon_buffer<T>(locked: &mut Locked<'_, T, Hangar<T>>, leftovers: &mut Vec<T>) {
+/// How long the end waits for claims that are not written yet: spinning first, then giving its thread away, about a
+/// millisecond in all. Its thread may be a worker of a runtime.
+struct Patience {
+    backoff: Backoff,
+    yields: u32,
+}
+
+impl Patience {
+    const MOST_YIELDS: u32 = 200;
+
+    const fn new() -> Self {
+        Self { backoff: Backoff::new(), yields: 0 }
+    }
+
+    const fn is_exhausted(&self) -> bool {
+        self.yields >= Self::MOST_YIELDS
+    }
+
+    fn wait(&mut self) {
+        if self.backoff.is_exhausted() {
+            self.yields += 1;
+            std::thread::yield_now();
+        } else {
+            self.backoff.spin();
+        }
+    }
+}
+
+/// What the sink had settled of the batches that were cut off.
+struct Cut<T> {
+    delivered: Vec<T>,
+    failed: Vec<Failed<T>>,
+}
+
+/// Settles what the sink has judged of the batches, moves what is left of those at home to the leftovers, and counts what
+/// is out as not returned.
+fn abandon_flights<T>(locked: &mut Locked<'_, T, Hangar<T>>) -> Cut<T> {
+    let mut cut = Cut { delivered: Vec::new(), failed: Vec::new() };
+    for key in locked.desk().rest.flights.keys() {
+        let desk = locked.desk();
+        let hangar = &mut desk.rest;
+        let Some(flight) = hangar.flights.get_mut(key) else { continue };
+        if flight.attempts > 0 && !mem::replace(&mut flight.is_counted, true) {
+            desk.ledger.flushes.cancelled += 1;
+        }
+        match flight.phase {
+            Phase::DeliveredOut | Phase::AbandonedOut => {}
+            Phase::Out => {
+                flight.phase = Phase::AbandonedOut;
+                let seqs = flight.seqs.clone();
+                hangar.ending.not_returned += seqs.len() as u64;
+                settle_runs(locked, &seqs, Outcome::Lost(LossReason::Abandoned));
+            }
+            Phase::Home => {
+                let unmarked = if flight.is_ok { Unmarked::Delivered } else { Unmarked::Left };
+                let mut sorted = flight.sort(unmarked);
+                hangar.flights.remove(key);
+                hangar.ending.leftovers.append(&mut sorted.left_items);
+                settle_runs(locked, &sorted.delivered, Outcome::Delivered);
+                settle_runs(locked, &sorted.left, Outcome::Lost(LossReason::Abandoned));
+                settle_failed(locked, &sorted.failed);
+                cut.delivered.append(&mut sorted.delivered_items);
+                cut.failed.append(&mut sorted.failed);
+            }
+        }
+    }
+    cut
+}
+
+/// Moves what is buffered and written to the leftovers.
+fn abandon_buffer<T>(locked: &mut Locked<'_, T, Hangar<T>>) {
     let first = locked.taken();
-    let count = locked.take(usize::MAX, leftovers) as u64;
+    let mut leftovers = mem::take(&mut locked.desk().rest.ending.leftovers);
+    let count = locked.take(usize::MAX, &mut leftovers) as u64;
+    locked.desk().rest.ending.leftovers = leftovers;
     locked.settle(first..first + count, Outcome::Lost(LossReason::Abandoned));
 }

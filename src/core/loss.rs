@@ -45,7 +45,9 @@ impl<T> Core<T> {
     /// Hands an item that was counted as lost to the hook; without one it is dropped. Runs outside all locks.
     pub(super) fn lose(&self, item: Option<T>, reason: LossReason, error: Option<Arc<dyn Error + Send + Sync>>) {
         let Some(hook) = &self.on_loss else {
-            self.drop_items(item);
+            self.guard(|| drop(item));
+            // The sink's error is the user's, too.
+            self.guard(|| drop(error));
             return;
         };
         let before = IN_HOOK.try_with(|flag| flag.replace(true)).unwrap_or(true);

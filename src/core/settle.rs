@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Core, Hangar};
 use crate::error::LossReason;
-use crate::flight::{FlightKey, Mark, Phase, Seqs, Sorted, Unmarked};
+use crate::flight::{Failed, FlightKey, Mark, Phase, Seqs, Sorted, Unmarked};
 use crate::gate::Locked;
 use crate::ledger::{Flushes, Outcome};
 use crate::sync::Backoff;
@@ -101,9 +101,7 @@ impl<T> Core<T> {
             flight.phase = Phase::DeliveredOut;
         }
         settle_runs(&mut locked, &delivered, Outcome::Delivered);
-        for one in &failed {
-            locked.settle(one.seq..one.seq + 1, Outcome::Lost(LossReason::Failed));
-        }
+        settle_failed(&mut locked, &failed);
         self.apply(locked.finish());
         self.recycle(delivered_items, spare);
         for one in failed {
@@ -111,16 +109,6 @@ impl<T> Core<T> {
             self.lose(one.item, LossReason::Failed, error);
         }
         if remains { Left::Some } else { Left::Nothing }
-    }
-
-    /// Settles what an attempt that was cut off has settled. Does nothing the second time: what is left has no marks.
-    pub(super) fn judge_cut_off(&self, key: FlightKey) {
-        let mut locked = self.gate.lock();
-        let was_sent = locked.desk().rest.flights.get_mut(key).is_some_and(|flight| flight.attempts > 0);
-        drop(locked);
-        if was_sent {
-            self.judge(key, End::Cancelled, None, &mut Vec::new());
-        }
     }
 
     /// The final verdict: what is left of a batch has failed.
@@ -191,5 +179,11 @@ pub(super) fn settle_runs<T>(locked: &mut Locked<'_, T, Hangar<T>>, seqs: &Seqs,
     }
     for run in seqs.runs() {
         locked.settle(run, outcome);
+    }
+}
+
+pub(super) fn settle_failed<T>(locked: &mut Locked<'_, T, Hangar<T>>, failed: &[Failed<T>]) {
+    for one in failed {
+        locked.settle(one.seq..one.seq + 1, Outcome::Lost(LossReason::Failed));
     }
 }

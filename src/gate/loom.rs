@@ -17,7 +17,7 @@ use std::task::{Wake, Waker};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use super::{Effects, Evicted, Gate, Key, NoRoom, Parked, Victims, Wait};
+use super::{Effects, Evicted, Gate, Key, NoRoom, Parked, Wait};
 use crate::ledger::Outcome;
 use crate::state::{Levels, Watermarks};
 use crate::sync::Model;
@@ -161,11 +161,10 @@ impl Rig {
     /// Evicts for `item`, with one more try if the oldest is not written yet; what was displaced goes to `lost`.
     fn evict(&self, mut item: u32, lost: &mut Vec<u32>) -> Displaced {
         for _ in 0..2 {
-            let mut victims = Victims::new();
             let mut locked = self.gate.lock();
-            let evicted = locked.evict(item, &mut victims);
+            let (evicted, victim) = locked.evict(item);
             self.apply(locked.finish_eviction());
-            victims.for_each(|victim| lost.push(victim));
+            lost.extend(victim);
             match evicted {
                 Evicted::Stored => return Displaced::Stored,
                 Evicted::Closed(_) => return Displaced::Closed,

@@ -173,7 +173,8 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
             this.core.drop_items(mem::take(this.chunk));
             resume_unwind(panic);
         }
-        let (Some(reason), Some(iter)) = (refused, this.iter.take()) else { return Poll::Ready(Ok(*this.accepted)) };
+        let iter = this.iter.take().filter(|_| !*this.is_exhausted);
+        let Some(reason) = refused else { return Poll::Ready(Ok(*this.accepted)) };
         let pulled = mem::take(this.chunk);
         Poll::Ready(Err(PushAllError { reason, accepted: *this.accepted, pulled, iter }))
     }

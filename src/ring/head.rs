@@ -109,8 +109,9 @@ impl<T, X> HeadGuard<'_, T, X> {
     pub(crate) fn give_back(&mut self, n: u64) {
         let mut word = self.tail();
         loop {
-            debug_assert!(word.reserved() >= n, "a permit stands for a reserved place");
-            match self.ring.swap_tail(word, word.with_reserved(word.reserved().saturating_sub(n))) {
+            // R3 rests on this test.
+            assert!(word.reserved() >= n, "a permit stands for a reserved place");
+            match self.ring.swap_tail(word, word.with_reserved(word.reserved() - n)) {
                 Ok(()) => return,
                 Err(now) => word = now,
             }
@@ -210,6 +211,11 @@ impl<T, X> HeadGuard<'_, T, X> {
         let shape = self.ring.shape;
         // `limit` is the level of a full ring, and a lap is a capacity.
         shape.advance(shape.previous_lap(self.head.limit), depth)
+    }
+
+    /// The place with all that is reserved added.
+    pub(crate) fn level(&self, word: Word) -> Word {
+        self.ring.shape.level(word)
     }
 
     #[inline]

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::case::{Answer, Edit, Ending, Op, Outcome};
 use super::harness::Harness;
+use super::oracle::Fid;
 
 impl Harness {
     pub(super) async fn end(mut self, ending: Ending) {
@@ -96,9 +97,9 @@ impl Harness {
         }
         self.handles.clear();
         let weak = self.main().downgrade();
-        self.oracle.start_drain(Some(25_000));
+        self.oracle.start_drain(Fid::MAX, Some(25_000));
         self.main = None;
-        self.oracle.leave_drain();
+        self.oracle.leave_drain(Fid::MAX);
         self.follow(false);
         assert!(weak.upgrade().is_none(), "the last handle is gone");
         self.drive().await;

@@ -317,14 +317,13 @@ impl Harness {
             }
             Done::Drained(report) => {
                 let leftovers: Vec<_> = report.leftovers.into_iter().map(Token::disarm).collect();
-                // Whoever asks first has them.
-                assert_eq!(leftovers, std::mem::take(&mut self.oracle.leftovers), "the leftovers, in order");
+                assert_eq!(leftovers, self.oracle.fetch(fid), "the leftovers, in order");
                 assert_eq!(
                     (report.not_returned, report.permits_out),
                     (self.oracle.not_returned, self.oracle.permits_out)
                 );
                 report.totals.audit().unwrap();
-                self.oracle.leave_drain();
+                self.oracle.leave_drain(fid);
                 Expect::Drained
             }
         };
@@ -407,10 +406,6 @@ impl Harness {
                 Event::Acted(outcome) => oracle.acted(outcome),
                 Event::Cut => oracle.cut(),
                 Event::Lost { id, reason } => {
-                    if ended && oracle.untold.is_empty() {
-                        oracle.judge_cut_off();
-                        oracle.catch_up();
-                    }
                     if ended && oracle.untold.is_empty() {
                         oracle.finish();
                     }

@@ -30,7 +30,7 @@ pub struct Oracle {
     pub flusher_gone: bool,
     pub is_draining: bool,
     pub deadline: Millis,
-    pub drainers: usize,
+    pub drainers: Vec<Fid>,
     pub leftovers: Vec<Id>,
     pub not_returned: u64,
     pub permits_out: u64,
@@ -144,7 +144,7 @@ impl Oracle {
             flusher_gone: false,
             is_draining: false,
             deadline: None,
-            drainers: 0,
+            drainers: Vec::new(),
             leftovers: Vec::new(),
             not_returned: 0,
             permits_out: 0,
@@ -233,15 +233,17 @@ impl Oracle {
 
     fn evict(&mut self, id: Id, in_hook: bool) -> Offer {
         if !in_hook {
-            loop {
-                self.serve();
-                if self.room() > 0 {
-                    self.accept(id);
-                    return Offer::Stored;
-                }
-                let Some(victim) = self.buffered.pop_front() else { break };
+            self.serve();
+            if self.room() > 0 {
+                self.accept(id);
+                return Offer::Stored;
+            }
+            // One for one, whoever waits.
+            if let Some(victim) = self.buffered.pop_front() {
                 self.settle(victim, Some(LossReason::Evicted));
                 self.untold.push_back((Some(victim), LossReason::Evicted));
+                self.accept(id);
+                return Offer::Stored;
             }
         }
         self.refuse(RefuseReason::Full, 1);

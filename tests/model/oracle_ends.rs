@@ -3,7 +3,7 @@
 use backpressure::LossReason;
 
 use super::case::{Answer, Hook, Millis, Outcome};
-use super::oracle::{End, Flight, Ghost, Oracle, Phase};
+use super::oracle::{End, Fid, Flight, Ghost, Oracle, Phase};
 use super::oracle_waits::{Pending, Stage};
 use super::sink::mark;
 use super::world::Id;
@@ -55,6 +55,10 @@ impl Oracle {
         let timeout = self.config.flush_timeout.map(|limit| since + limit + extra);
         let first = [timeout, self.deadline].into_iter().flatten().min();
         assert!(self.flusher_gone || first.is_some_and(|at| at <= self.now), "cut off before its time");
+        if self.flusher_gone {
+            // It is judged by the end, which shuts the intake first.
+            self.close();
+        }
         let is_over = self.flusher_gone || self.deadline.is_some() && self.deadline == first;
         self.judge(if is_over { End::Cancelled } else { End::TimedOut });
     }
@@ -221,18 +225,23 @@ impl Oracle {
         }
     }
 
-    pub fn start_drain(&mut self, limit: Millis) {
+    pub fn start_drain(&mut self, fid: Fid, limit: Millis) {
         self.close();
         if !std::mem::replace(&mut self.is_draining, true) {
             self.deadline = limit.map(|limit| self.now + limit);
         }
-        self.drainers += 1;
+        self.drainers.push(fid);
+    }
+
+    /// The leftovers that this caller finds: whoever came first and is still there has them.
+    pub fn fetch(&mut self, fid: Fid) -> Vec<Id> {
+        if self.drainers.first() == Some(&fid) { std::mem::take(&mut self.leftovers) } else { Vec::new() }
     }
 
     /// A caller of `drain` is gone.
-    pub fn leave_drain(&mut self) {
-        self.drainers -= 1;
-        if self.drainers == 0 {
+    pub fn leave_drain(&mut self, fid: Fid) {
+        self.drainers.retain(|drainer| *drainer != fid);
+        if self.drainers.is_empty() {
             let orphans = std::mem::take(&mut self.leftovers);
             self.abandoned(orphans);
         }
@@ -243,7 +252,7 @@ impl Oracle {
     }
 
     /// What the sink has said of the batch that is cut off holds.
-    pub fn judge_cut_off(&mut self) {
+    fn judge_cut_off(&mut self) {
         self.catch_up();
         if let Some(Flight { phase: Phase::Ended(end), is_kept: false, .. }) = self.flights.front() {
             let said = if *end == End::Ok { End::Ok } else { End::Cancelled };
@@ -257,6 +266,8 @@ impl Oracle {
         if self.is_finished {
             return;
         }
+        // The intake is shut first: what the cut-off batches make free is nobody's any more.
+        self.close();
         self.judge_cut_off();
         self.catch_up();
         self.is_finished = true;
@@ -271,7 +282,6 @@ impl Oracle {
         }
         // What is left has no other way any more.
         self.postponed = None;
-        self.close();
         let mut leftovers = Vec::new();
         for flight in std::mem::take(&mut self.flights) {
             let in_call = matches!(flight.phase, Phase::Calling { .. }) && !flight.is_back;
@@ -292,7 +302,7 @@ impl Oracle {
             leftovers.push(id);
         }
         self.permits_out = self.reserved;
-        if self.drainers == 0 {
+        if self.drainers.is_empty() {
             self.abandoned(leftovers);
         } else {
             self.leftovers = leftovers;

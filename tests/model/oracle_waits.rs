@@ -150,7 +150,7 @@ impl Oracle {
             Pending::All(all) => self.poll_all(fid, all, is_exhausted),
             Pending::Reserve { places, granted, wait } => self.poll_reserve(fid, *places, granted, wait, is_exhausted),
             Pending::Flush => self.poll_flush(fid),
-            Pending::Drain { limit, is_joined } => self.poll_drain(*limit, is_joined, is_exhausted),
+            Pending::Drain { limit, is_joined } => self.poll_drain(fid, *limit, is_joined, is_exhausted),
         };
         if expect == Expect::Pending {
             self.pending.insert(fid, pending);
@@ -294,9 +294,9 @@ impl Oracle {
         if self.barriers[&fid].outstanding == 0 { Expect::Flushed } else { Expect::Pending }
     }
 
-    fn poll_drain(&mut self, limit: Millis, is_joined: &mut bool, is_exhausted: bool) -> Expect {
+    fn poll_drain(&mut self, fid: Fid, limit: Millis, is_joined: &mut bool, is_exhausted: bool) -> Expect {
         if !std::mem::replace(is_joined, true) {
-            self.start_drain(limit);
+            self.start_drain(fid, limit);
         }
         // A flusher that does not hand over in time is not waited for.
         if !self.is_finished && self.deadline.is_some_and(|at| at + 100 <= self.now) && !is_exhausted {
@@ -332,7 +332,7 @@ impl Oracle {
             }
             Pending::Drain { is_joined, .. } => {
                 if is_joined {
-                    self.leave_drain();
+                    self.leave_drain(fid);
                 }
             }
         }

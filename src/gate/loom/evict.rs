@@ -1,4 +1,4 @@
-//! Evictions: exact, in order, behind whoever waits, and never after close.
+//! Evictions: exact, in order, one for one whoever waits, and never after close.
 
 use super::{Displaced, Rig, Wait, item, join};
 use crate::gate::Parked;
@@ -49,8 +49,8 @@ fn evictor_and_waiter(capacity: usize) -> impl Fn() + Send + Sync + 'static {
         let mut lost = Vec::new();
         assert_eq!(rig.evict(101, &mut lost), Displaced::Stored);
         assert!(!join(producer), "it stays full");
-        assert!(waiter.is_woken());
-        assert_eq!([lost, rig.empty()].concat(), (0..capacity as u32).chain([100, 101]).collect::<Vec<_>>());
+        assert!(!waiter.is_woken(), "one for one: no room came of it");
+        assert_eq!([lost, rig.empty()].concat(), (0..capacity as u32).chain([101, 100]).collect::<Vec<_>>());
     }
 }
 
@@ -137,7 +137,7 @@ fn an_eviction_leaves_a_permit_its_place() {
 }
 
 #[test]
-fn an_eviction_does_not_overtake_who_waits() {
+fn an_eviction_makes_no_room_for_who_waits_nor_for_others() {
     explore(evictor_and_waiter(1));
     explore(evictor_and_waiter(2));
     explore(evictor_and_waiter(3));
@@ -172,12 +172,6 @@ fn nothing_is_stored_by_eviction_after_close() {
 #[test]
 fn twin_store_with_permits() {
     must_fail(Fault::StoreWithPermits, evictor_and_permit(2));
-}
-
-#[test]
-fn twin_evict_ignores_waiters() {
-    must_fail(Fault::EvictIgnoresWaiters, evictor_and_waiter(1));
-    must_fail(Fault::EvictIgnoresWaiters, evictor_and_waiter(2));
 }
 
 #[test]
