@@ -505,7 +505,8 @@ impl<T, R> Locked<'_, T, R> {
             // A claim between the two looks may have missed the alarm: look again unless it stays below it.
             let now = self.head.tail_exact();
             let is_below = at.is_none_or(|at| self.head.level(now).is_before(at));
-            if now == word || is_below && now.is_closed() == word.is_closed() {
+            let is_settled = now == word || is_below && now.is_closed() == word.is_closed();
+            if is_settled || fault(Fault::SleepWithoutLook) {
                 return;
             }
             word = now;

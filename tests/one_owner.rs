@@ -56,7 +56,7 @@ fn a_push_that_was_claimed_when_the_flusher_died_is_told() {
             thread::scope(|scope| {
                 let builder = thread::Builder::new().stack_size(20 * Slow::SIZE);
                 let push = builder.spawn_scoped(scope, || c.try_push(Slow([1; Slow::SIZE])).is_ok()).unwrap();
-                while c.len() == 0 {
+                while c.is_empty() {
                     std::hint::spin_loop();
                 }
                 drop(flusher);
