@@ -117,10 +117,12 @@ impl<T> Builder<T> {
         self
     }
 
-    /// Receives each accepted item that is not delivered, with the reason. Without it such items are counted and dropped.
+    /// Receives each accepted item that is lost, with the reason. Without it such items are counted and dropped. What comes
+    /// back to a caller, from a drain or a purge, does not come here.
     ///
     /// It runs on the producer that evicts, on the flusher, or on whoever drops the flusher, after the counter has moved
-    /// and outside all locks. Its panics are caught and counted. A push from inside it never evicts.
+    /// and outside all locks. Its panics are caught and counted. A push from inside it never evicts. A controller that it
+    /// owns would never be freed: give it a [`WeakController`](crate::WeakController).
     pub fn on_loss(mut self, hook: impl Fn(Loss<T>) + Send + Sync + 'static) -> Self {
         self.on_loss = Some(Box::new(hook));
         self
@@ -129,6 +131,9 @@ impl<T> Builder<T> {
 
 impl<T: Send + 'static> Builder<T> {
     /// Builds a controller and spawns its flusher on the current tokio runtime.
+    ///
+    /// A sink that owns a handle of its own controller keeps the intake open: give it a
+    /// [`WeakController`](crate::WeakController).
     ///
     /// # Errors
     ///

@@ -48,12 +48,14 @@ impl<T> BackpressureController<T> {
     ///
     /// # Accounting
     ///
-    /// Accepted, refused with its reason, waiting, or cancelled: each offer is one of them at each instant.
+    /// Accepted, refused with its reason, waiting, or cancelled: each offer becomes one of them, and counts as offered from
+    /// then on.
     ///
     /// # Errors
     ///
     /// [`PushError`] with the item: `Full` or `TimedOut` as the strategy has it, `Closed` when the intake is shut,
-    /// `WouldDeadlock` when the sink of this controller would wait for itself.
+    /// `WouldDeadlock` when the sink of this controller would wait for itself. That is known only of what the sink polls
+    /// itself: a task of its own that keeps the batch and waits here for room waits for ever, unless it has a time limit.
     pub fn push(&self, item: T) -> Push<'_, T> {
         Push::new(&self.core, item, None)
     }
@@ -91,7 +93,7 @@ impl<T> BackpressureController<T> {
     ///
     /// As for [`push`](Self::push). On a thread that runs asynchronous tasks it would have to stop them all: if it has to
     /// wait there, it answers `WouldDeadlock`. tokio tells such threads apart by a panic only, which is caught, but which the
-    /// panic hook reports.
+    /// panic hook reports, and which aborts under `panic = "abort"`.
     pub fn blocking_push(&self, item: T) -> Result<(), PushError<T>> {
         push_blocking(&self.core, item, None)
     }
@@ -108,7 +110,8 @@ impl<T> BackpressureController<T> {
     /// Pushes all items of an iterator, in order, and returns how many there were.
     ///
     /// It pulls up to 64 items at a time and then claims places for all of them in one step. Items of others may come
-    /// between. It allocates once.
+    /// between. It allocates once. When there is no room, the strategy is asked about the first of them: if it waits, all
+    /// that were pulled wait, with its time limit for all together.
     ///
     /// # Cancel safety
     ///
@@ -221,7 +224,7 @@ impl<T> BackpressureController<T> {
     /// from the first poll, the sink's call is dropped and what is left comes back in the report, in order.
     ///
     /// A second call joins the first and its deadline. It answers at the deadline also while the sink blocks its thread,
-    /// after a grace of 100 ms; what the sink holds then counts as not returned.
+    /// after a grace of 100 ms, for which it needs tokio's timer; what the sink holds then counts as not returned.
     ///
     /// # Cancel safety
     ///
@@ -235,7 +238,8 @@ impl<T> BackpressureController<T> {
         Drain::new(&self.core, limit)
     }
 
-    /// Takes everything out that is buffered, oldest first, and gives its room free. What is in flight stays.
+    /// Takes everything out that is buffered, oldest first, and gives its room free. What is in flight stays, and so does
+    /// what comes behind an item whose producer was preempted while it wrote it.
     ///
     /// # Accounting
     ///

@@ -194,7 +194,7 @@ impl Ledger {
     }
 }
 
-/// Refused items, by reason: striped over threads, so that a refused push writes nothing that others write too.
+/// Refused items, by reason: striped over 16 groups of threads, so that a refused push rarely writes what others write.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     stripes: [CachePadded<[AtomicU64; RefuseReason::COUNT]>; STRIPES],
@@ -360,7 +360,6 @@ impl Snapshot {
             settled + self.buffered + self.in_flight,
         )?;
         check("depth = reserved + buffered + in_flight", self.depth, self.reserved + self.buffered + self.in_flight)?;
-        check("depth <= peak_depth", self.depth, self.depth.min(self.peak_depth))?;
         check("peak_depth <= capacity", self.peak_depth, self.peak_depth.min(self.capacity))?;
         check("retry_waiting <= in_flight", self.retry_waiting, self.retry_waiting.min(self.in_flight))
     }
@@ -420,14 +419,8 @@ mod tests {
             ..Snapshot::default()
         };
         assert_eq!(right.audit(), Ok(()));
-        let breaks: [fn(&mut Snapshot); 6] = [
-            |s| s.offered += 1,
-            |s| s.delivered += 1,
-            |s| s.depth += 1,
-            |s| s.peak_depth = 2,
-            |s| s.peak_depth = 6,
-            |s| s.retry_waiting = 2,
-        ];
+        let breaks: [fn(&mut Snapshot); 5] =
+            [|s| s.offered += 1, |s| s.delivered += 1, |s| s.depth += 1, |s| s.peak_depth = 6, |s| s.retry_waiting = 2];
         for (i, wrong) in breaks.into_iter().enumerate() {
             let mut snapshot = right.clone();
             wrong(&mut snapshot);

@@ -23,7 +23,7 @@ pub enum Strategy<T> {
     Block,
     /// The producer waits for room for so long at most; `Duration::MAX` means for ever, zero not at all.
     BlockFor(Duration),
-    /// The oldest buffered item is displaced, and goes to `on_loss`.
+    /// The oldest buffered item is displaced, one for one, and goes to `on_loss`. Whoever waits in `reserve` goes on waiting.
     DropOldest,
     /// The incoming item is refused and goes back to the producer.
     DropNewest,
@@ -54,7 +54,7 @@ pub enum Admission {
     Wait,
     /// Wait for room for so long at most.
     WaitFor(Duration),
-    /// Displace the oldest buffered item.
+    /// Displace the oldest buffered item, one for one: that makes no room for producers that wait.
     EvictOldest,
     /// Give the item back.
     Refuse,
