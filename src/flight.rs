@@ -142,59 +142,28 @@ pub(crate) struct Failed<T> {
 impl<T> Flight<T> {
     /// Sorts the items by what the sink said of each, and otherwise by `unmarked`. Moved-out items cannot be sent again.
     pub(crate) fn sort(&mut self, unmarked: Unmarked) -> Sorted<T> {
+        let seqs = mem::replace(&mut self.seqs, Seqs::List(Vec::new()));
         let items = mem::take(&mut self.items);
         let marks = mem::take(&mut self.marks);
-        let is_moved_out = items.len() < self.seqs.len();
+        let is_moved_out = items.len() < seqs.len();
         let none = || Seqs::List(Vec::new());
-        if marks.is_empty() && !(is_moved_out && unmarked == Unmarked::Left) {
-            let seqs = mem::replace(&mut self.seqs, none());
-            return match unmarked {
-                Unmarked::Delivered => Sorted {
-                    delivered: seqs,
-                    delivered_items: items,
-                    failed: Vec::new(),
-                    left: none(),
-                    left_items: Vec::new(),
-                },
-                Unmarked::Left => Sorted {
-                    delivered: none(),
-                    delivered_items: Vec::new(),
-                    failed: Vec::new(),
-                    left: seqs,
-                    left_items: items,
-                },
-            };
+        match unmarked {
+            Unmarked::Delivered if marks.is_empty() => Sorted {
+                delivered: seqs,
+                delivered_items: items,
+                failed: Vec::new(),
+                left: none(),
+                left_items: Vec::new(),
+            },
+            Unmarked::Left if marks.is_empty() && !is_moved_out => Sorted {
+                delivered: none(),
+                delivered_items: Vec::new(),
+                failed: Vec::new(),
+                left: seqs,
+                left_items: items,
+            },
+            _ => sort_singly(&seqs, items, marks, unmarked),
         }
-        let (mut delivered, mut left) = (Vec::new(), Vec::new());
-        let (mut delivered_items, mut left_items) = (Vec::new(), Vec::new());
-        let mut failed = Vec::new();
-        let mut items = items.into_iter();
-        let mut marks = marks.into_iter();
-        for i in 0..self.seqs.len() {
-            let seq = self.seqs.get(i);
-            let item = items.next();
-            match (marks.next().unwrap_or_default(), item) {
-                (Mark::Failed(error), item) => failed.push(Failed { seq, item, error: Some(error) }),
-                (Mark::Retry, Some(item)) => {
-                    left.push(seq);
-                    left_items.push(item);
-                }
-                (Mark::None, Some(item)) if unmarked == Unmarked::Left => {
-                    left.push(seq);
-                    left_items.push(item);
-                }
-                (Mark::Retry, None) => failed.push(Failed { seq, item: None, error: None }),
-                (Mark::None, None) if unmarked == Unmarked::Left => {
-                    failed.push(Failed { seq, item: None, error: None })
-                }
-                (Mark::Delivered | Mark::None, item) => {
-                    delivered.push(seq);
-                    delivered_items.extend(item);
-                }
-            }
-        }
-        let (delivered, left) = (Seqs::List(delivered), Seqs::List(left));
-        Sorted { delivered, delivered_items, failed, left, left_items }
     }
 
     /// The two halves of a batch that the sink called too large; at least 2 items, at home.
@@ -220,6 +189,34 @@ impl<T> Flight<T> {
         };
         (half(first_seqs, first_items, self.lost_before), half(second_seqs, second_items, Losses::default()))
     }
+}
+
+fn sort_singly<T>(seqs: &Seqs, items: Vec<T>, marks: Vec<Mark>, unmarked: Unmarked) -> Sorted<T> {
+    let (mut delivered, mut left, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut delivered_items, mut left_items) = (Vec::new(), Vec::new());
+    let (mut items, mut marks) = (items.into_iter(), marks.into_iter());
+    for i in 0..seqs.len() {
+        let (seq, item) = (seqs.get(i), items.next());
+        let mark = match (marks.next().unwrap_or_default(), unmarked) {
+            (Mark::None, Unmarked::Delivered) => Mark::Delivered,
+            (Mark::None, Unmarked::Left) => Mark::Retry,
+            (mark, _) => mark,
+        };
+        match (mark, item) {
+            (Mark::Failed(error), item) => failed.push(Failed { seq, item, error: Some(error) }),
+            (Mark::Retry, Some(item)) => {
+                left.push(seq);
+                left_items.push(item);
+            }
+            (Mark::Retry, None) => failed.push(Failed { seq, item: None, error: None }),
+            (Mark::Delivered | Mark::None, item) => {
+                delivered.push(seq);
+                delivered_items.extend(item);
+            }
+        }
+    }
+    let (delivered, left) = (Seqs::List(delivered), Seqs::List(left));
+    Sorted { delivered, delivered_items, failed, left, left_items }
 }
 
 /// The batches, in a slab.

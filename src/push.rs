@@ -77,11 +77,8 @@ impl<'a, T> Push<'a, T> {
             Admitted::Refused(error) => return Poll::Ready(Err(error)),
             Admitted::Wait(item, limit) => (item, shorter(limit, *this.limit)),
         };
-        if core.is_inside() {
-            return Poll::Ready(Err(core.refuse(RefuseReason::WouldDeadlock, item)));
-        }
-        if limit == Some(Duration::ZERO) {
-            return Poll::Ready(Err(core.refuse(RefuseReason::TimedOut, item)));
+        if let Some(reason) = core.forbids_wait(limit) {
+            return Poll::Ready(Err(core.refuse(reason, item)));
         }
         *this.deadline = limit.and_then(|limit| core.now().after(limit));
         match core.enqueue(Parked::One(Some(item)), cx.waker().clone()) {

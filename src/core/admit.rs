@@ -112,6 +112,14 @@ impl<T> Core<T> {
         }
     }
 
+    /// Why a producer that would wait for so long at most must not, if so.
+    pub(crate) fn forbids_wait(&self, limit: Option<Duration>) -> Option<RefuseReason> {
+        if self.is_inside() {
+            return Some(RefuseReason::WouldDeadlock);
+        }
+        (limit == Some(Duration::ZERO)).then_some(RefuseReason::TimedOut)
+    }
+
     #[inline]
     pub(crate) fn refuse(&self, reason: RefuseReason, item: T) -> PushError<T> {
         self.gate.refusals().add(reason, 1);

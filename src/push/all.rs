@@ -8,7 +8,6 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tokio::task::coop;
@@ -112,14 +111,7 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
             Admitted::Wait(item, limit) => (item, limit),
         };
         this.chunk.insert(0, first);
-        let refusal = if core.is_inside() {
-            Some(RefuseReason::WouldDeadlock)
-        } else if limit == Some(Duration::ZERO) {
-            Some(RefuseReason::TimedOut)
-        } else {
-            None
-        };
-        if let Some(reason) = refusal {
+        if let Some(reason) = core.forbids_wait(limit) {
             core.count_refused(reason, this.chunk.len());
             return Poll::Ready(Err(reason));
         }

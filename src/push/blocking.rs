@@ -23,11 +23,9 @@ pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>)
         Admitted::Refused(error) => return Err(error),
         Admitted::Wait(item, waits) => (item, shorter(waits, limit)),
     };
-    if core.is_inside() || !may_block() {
-        return Err(core.refuse(RefuseReason::WouldDeadlock, item));
-    }
-    if limit == Some(Duration::ZERO) {
-        return Err(core.refuse(RefuseReason::TimedOut, item));
+    let forbidden = || (!may_block()).then_some(RefuseReason::WouldDeadlock);
+    if let Some(reason) = core.forbids_wait(limit).or_else(forbidden) {
+        return Err(core.refuse(reason, item));
     }
     let waker = thread_waker();
     let key = match core.enqueue(Parked::One(Some(item)), waker.clone()) {
