@@ -29,46 +29,49 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
 struct Slow([u8; Slow::SIZE]);
 
 impl Slow {
-    const SIZE: usize = 8 << 20;
+    const SIZE: usize = 4 << 20;
 
-    /// Runs `code` on a thread whose stack can hold a few.
+    /// A thread whose stack can hold a few: an unoptimised build copies a value at each step.
+    fn builder() -> thread::Builder {
+        thread::Builder::new().stack_size(64 * Self::SIZE)
+    }
+
+    /// Runs `code` on such a thread.
     fn on_large_stack<R: Send>(code: impl FnOnce() -> R + Send) -> R {
-        thread::scope(|scope| {
-            let builder = thread::Builder::new().stack_size(20 * Self::SIZE);
-            builder.spawn_scoped(scope, code).unwrap().join().unwrap()
-        })
+        thread::scope(|scope| Self::builder().spawn_scoped(scope, code).unwrap().join().unwrap())
     }
 }
 
 #[test]
 fn a_push_that_was_claimed_when_the_flusher_died_is_told() {
     for _ in 0..8 {
-        let told = Arc::new(AtomicUsize::new(0));
-        let hook = Arc::clone(&told);
-        let (c, flusher) = BackpressureController::<Slow>::builder(2)
-            .on_loss(move |loss| {
-                let is_whole = loss.item.is_some_and(|item| item.0[9] == 1);
-                hook.fetch_add(usize::from(is_whole), Ordering::SeqCst);
-            })
-            .build(never)
-            .unwrap();
-        Slow::on_large_stack(|| {
-            thread::scope(|scope| {
-                let builder = thread::Builder::new().stack_size(20 * Slow::SIZE);
-                let push = builder.spawn_scoped(scope, || c.try_push(Slow([1; Slow::SIZE])).is_ok()).unwrap();
-                while c.is_empty() {
-                    std::hint::spin_loop();
-                }
-                drop(flusher);
-                assert!(push.join().unwrap(), "it was accepted");
-            });
-        });
-        let snapshot = c.snapshot();
-        snapshot.audit().unwrap();
-        assert_eq!(snapshot.accepted, 1);
-        drop(c);
-        assert_eq!(told.load(Ordering::SeqCst), 1);
+        Slow::on_large_stack(claimed_when_the_flusher_dies);
     }
+}
+
+fn claimed_when_the_flusher_dies() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let hook = Arc::clone(&told);
+    let (c, flusher) = BackpressureController::<Slow>::builder(2)
+        .on_loss(move |loss| {
+            let is_whole = loss.item.is_some_and(|item| item.0[9] == 1);
+            hook.fetch_add(usize::from(is_whole), Ordering::SeqCst);
+        })
+        .build(never)
+        .unwrap();
+    thread::scope(|scope| {
+        let push = Slow::builder().spawn_scoped(scope, || c.try_push(Slow([1; Slow::SIZE])).is_ok()).unwrap();
+        while c.is_empty() {
+            std::hint::spin_loop();
+        }
+        drop(flusher);
+        assert!(push.join().unwrap(), "it was accepted");
+    });
+    let snapshot = c.snapshot();
+    snapshot.audit().unwrap();
+    assert_eq!(snapshot.accepted, 1);
+    drop(c);
+    assert_eq!(told.load(Ordering::SeqCst), 1);
 }
 
 /// Runs once, when it is woken.
@@ -83,6 +86,10 @@ impl<F: FnOnce() + Send + 'static> Wake for OnWake<F> {
 
 #[test]
 fn two_that_end_a_controller_at_once_lose_nothing() {
+    Slow::on_large_stack(two_ends);
+}
+
+fn two_ends() {
     let told = Arc::new(AtomicUsize::new(0));
     let hook = Arc::clone(&told);
     let (c, flusher) = BackpressureController::<Slow>::builder(3)
@@ -95,32 +102,29 @@ fn two_that_end_a_controller_at_once_lose_nothing() {
     let returned = Arc::new(AtomicUsize::new(0));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let handle = runtime.handle().clone();
-    Slow::on_large_stack(|| {
-        assert!(c.try_push(Slow([0; Slow::SIZE])).is_ok());
-        let permit = c.try_reserve().unwrap();
-        let mut drain = Box::pin(c.drain(Duration::ZERO));
-        runtime.block_on(async {
-            assert!(poll(&mut drain).is_pending());
-            tokio::time::sleep(Duration::from_millis(150)).await;
-        });
-        // A flush, whose waker lets the drain end things in the middle of the flusher's end.
-        let out = Arc::clone(&returned);
-        let waker = Waker::from(Arc::new(OnWake(Mutex::new(Some(move || {
-            let _inside = handle.enter();
-            if let Poll::Ready(report) = poll(&mut drain) {
-                out.fetch_add(report.leftovers.len(), Ordering::SeqCst);
-            }
-        })))));
-        let mut flush = Box::pin(c.flush());
-        assert!(flush.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        let builder = thread::Builder::new().stack_size(20 * Slow::SIZE);
-        let late = builder.spawn(move || permit.send(Slow([1; Slow::SIZE]))).unwrap();
-        while c.len() < 2 {
-            std::hint::spin_loop();
-        }
-        drop(flusher);
-        late.join().unwrap();
+    assert!(c.try_push(Slow([0; Slow::SIZE])).is_ok());
+    let permit = c.try_reserve().unwrap();
+    let mut drain = Box::pin(c.drain(Duration::ZERO));
+    runtime.block_on(async {
+        assert!(poll(&mut drain).is_pending());
+        tokio::time::sleep(Duration::from_millis(150)).await;
     });
+    // A flush, whose waker lets the drain end things in the middle of the flusher's end.
+    let out = Arc::clone(&returned);
+    let waker = Waker::from(Arc::new(OnWake(Mutex::new(Some(move || {
+        let _inside = handle.enter();
+        if let Poll::Ready(report) = poll(&mut drain) {
+            out.fetch_add(report.leftovers.len(), Ordering::SeqCst);
+        }
+    })))));
+    let mut flush = Box::pin(c.flush());
+    assert!(flush.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let late = Slow::builder().spawn(move || permit.send(Slow([1; Slow::SIZE]))).unwrap();
+    while c.len() < 2 {
+        std::hint::spin_loop();
+    }
+    drop(flusher);
+    late.join().unwrap();
     assert_eq!((c.snapshot().abandoned, c.snapshot().buffered), (2, 0));
     assert_eq!(returned.load(Ordering::SeqCst) + told.load(Ordering::SeqCst), 2);
 }
