@@ -1,6 +1,6 @@
 //! Wrong settings, wrong places and wrong moments: a typed error or a documented answer, never a hang, never a loss.
 
-mod common;
+mod support;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,8 +15,9 @@ use backpressure::{
     Admission, BackpressureController, Batch, BuildError, DriveError, FlushError, LossReason, MAX_CAPACITY, Pressure,
     PushError, RefuseReason, ReserveError, Retry, Strategy, WeakController,
 };
-use common::{
-    Answer, GUARD, Gate, HOUR, Log, Losses, SEC, Token, Tokens, gated, hung, idle, ids, ms, now, ok, paused, poll_once,
+
+use self::support::{
+    Answer, Drops, GUARD, Gate, HOUR, Log, Losses, SEC, Token, gated, hung, idle, ids, ms, now, ok, paused, poll_once,
     within, workers,
 };
 
@@ -123,14 +124,14 @@ fn after_close_every_kind_of_push_gives_the_same_item_back() {
     ];
     for (strategy, full) in strategies.into_iter().flat_map(|strategy| [(strategy.clone(), false), (strategy, true)]) {
         paused(move || async move {
-            let tokens = Tokens::default();
+            let tokens = Drops::default();
             let (c, flusher) = BackpressureController::builder(2).strategy(strategy).build(sink).unwrap();
             let inside = if full { 2 } else { 0 };
             for _ in 0..inside {
-                c.try_push(tokens.make()).unwrap();
+                c.try_push(tokens.next()).unwrap();
             }
             c.close();
-            let next = tokens.make();
+            let next = tokens.next();
             let back = |answer: Result<(), PushError<Token>>| match answer {
                 Err(PushError::Closed(token)) => token,
                 other => panic!("{other:?}"),
@@ -145,17 +146,17 @@ fn after_close_every_kind_of_push_gives_the_same_item_back() {
             assert_eq!(c.reserve().await.err(), Some(ReserveError::Closed));
             assert_eq!(c.try_reserve().err(), Some(ReserveError::Closed));
             assert_eq!(c.reserve_many(2).await.err(), Some(ReserveError::Closed));
-            let many: Vec<_> = (0..200).map(|_| tokens.make()).collect();
+            let many: Vec<_> = (0..200).map(|_| tokens.next()).collect();
             let error = c.push_all(many).await.unwrap_err();
             assert_eq!((error.reason(), error.accepted()), (RefuseReason::Closed, 0));
             let rest: Vec<_> = error.into_rest().collect();
             assert_eq!(ids(&rest), (inside + 1..inside + 201).collect::<Vec<_>>());
             let snapshot = c.snapshot();
             // Six pushes, and the 64 that push_all had pulled.
-            assert_eq!((snapshot.refused.closed, snapshot.accepted), (70, inside as u64));
+            assert_eq!((snapshot.refused.closed, snapshot.accepted), (70, inside));
             snapshot.audit().unwrap();
             drop((next, rest, c, flusher));
-            tokens.assert_each_dropped_once(inside + 201);
+            tokens.assert_each_once(inside + 201);
         });
     }
 }
@@ -163,9 +164,9 @@ fn after_close_every_kind_of_push_gives_the_same_item_back() {
 #[test]
 fn a_push_all_that_is_shut_out_half_way_gives_the_rest_back_in_order() {
     paused(|| async {
-        let tokens = Tokens::default();
+        let tokens = Drops::default();
         let (c, flusher) = BackpressureController::builder(100).build(sink).unwrap();
-        let many: Vec<_> = (0..300).map(|_| tokens.make()).collect();
+        let many: Vec<_> = (0..300).map(|_| tokens.next()).collect();
         let push = tokio::spawn({
             let c = c.clone();
             async move { c.push_all(many).await }
@@ -180,14 +181,14 @@ fn a_push_all_that_is_shut_out_half_way_gives_the_rest_back_in_order() {
         assert_eq!(c.snapshot().refused.closed, 28);
         c.snapshot().audit().unwrap();
         drop((rest, c, flusher));
-        tokens.assert_each_dropped_once(300);
+        tokens.assert_each_once(300);
     });
 }
 
 #[test]
 fn a_hook_that_panics_harms_nobody() {
     paused(|| async {
-        let tokens = Tokens::default();
+        let tokens = Drops::default();
         let calls = Arc::new(AtomicUsize::new(0));
         let hook_calls = Arc::clone(&calls);
         let c = BackpressureController::builder(2)
@@ -204,7 +205,7 @@ fn a_hook_that_panics_harms_nobody() {
             .unwrap();
         for _ in 0..5 {
             // Evicts, on the producer.
-            c.push(tokens.make()).await.unwrap();
+            c.push(tokens.next()).await.unwrap();
             idle().await;
         }
         // Fails, on the flusher.
@@ -215,18 +216,18 @@ fn a_hook_that_panics_harms_nobody() {
         assert_eq!((snapshot.panics, calls.load(Ordering::Relaxed)), (5, 5));
         // Abandoned, on whoever drops the flusher.
         c.pause();
-        c.push(tokens.make()).await.unwrap();
+        c.push(tokens.next()).await.unwrap();
         assert!(poll_once(&mut Box::pin(c.drain(Duration::ZERO))).is_pending());
         idle().await;
         assert_eq!((c.snapshot().abandoned, c.snapshot().panics), (1, 6));
         c.snapshot().audit().unwrap();
         drop(c);
-        tokens.assert_each_dropped_once(6);
+        tokens.assert_each_once(6);
     });
 }
 
 /// Gives `good` tokens, then panics, then would go on.
-struct PanicsAfter(usize, Tokens);
+struct PanicsAfter(u64, Drops);
 
 impl Iterator for PanicsAfter {
     type Item = Token;
@@ -234,7 +235,7 @@ impl Iterator for PanicsAfter {
     fn next(&mut self) -> Option<Token> {
         assert!(self.0 > 0, "the iterator");
         self.0 -= 1;
-        Some(self.1.make())
+        Some(self.1.next())
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -245,18 +246,18 @@ impl Iterator for PanicsAfter {
 #[test]
 fn an_iterator_that_panics_has_pushed_what_it_gave_before() {
     for good in [0, 1, 63, 64, 65, 130] {
-        let tokens = Tokens::default();
+        let tokens = Drops::default();
         let (c, flusher) = BackpressureController::builder(200).build(sink).unwrap();
         let mut push = Box::pin(c.push_all(PanicsAfter(good, tokens.clone())));
         let panic = catch_unwind(AssertUnwindSafe(|| poll_once(&mut push))).expect_err("it goes on in the producer");
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"the iterator"));
         drop(push);
         let snapshot = c.snapshot();
-        assert_eq!((snapshot.accepted, snapshot.cancelled, snapshot.offered), (good as u64, 0, good as u64));
+        assert_eq!((snapshot.accepted, snapshot.cancelled, snapshot.offered), (good, 0, good));
         assert_eq!(ids(&c.purge()), (0..good).collect::<Vec<_>>());
         c.snapshot().audit().unwrap();
         drop(flusher);
-        tokens.assert_each_dropped_once(good);
+        tokens.assert_each_once(good);
     }
 }
 
@@ -287,21 +288,21 @@ fn an_iterator_with_a_wrong_or_panicking_hint_is_pushed_all_the_same() {
 #[test]
 fn a_strategy_that_panics_refuses() {
     paused(|| async {
-        let tokens = Tokens::default();
+        let tokens = Drops::default();
         let (c, flusher) = BackpressureController::builder(1)
             .strategy(Strategy::Custom(Arc::new(|_: &Token, _: &Pressure| -> Admission { panic!("the strategy") })))
             .build(sink)
             .unwrap();
-        c.push(tokens.make()).await.unwrap();
+        c.push(tokens.next()).await.unwrap();
         let back = |answer: Result<(), PushError<Token>>| match answer {
             Err(PushError::Full(token)) => token,
             other => panic!("{other:?}"),
         };
-        let token = back(c.push(tokens.make()).await);
+        let token = back(c.push(tokens.next()).await);
         let token = back(c.try_push(token));
         let token = back(c.blocking_push(token));
         let token = back(c.push_timeout(token, SEC).await);
-        let error = c.push_all([token, tokens.make()]).await.unwrap_err();
+        let error = c.push_all([token, tokens.next()]).await.unwrap_err();
         assert_eq!((error.reason(), error.accepted()), (RefuseReason::Full, 0));
         assert_eq!(ids(&error.into_rest().collect::<Vec<_>>()), [1, 2]);
         let snapshot = c.snapshot();
@@ -309,9 +310,9 @@ fn a_strategy_that_panics_refuses() {
         snapshot.audit().unwrap();
         // With room it is not asked.
         assert_eq!(c.purge().len(), 1);
-        c.push(tokens.make()).await.unwrap();
+        c.push(tokens.next()).await.unwrap();
         drop((c, flusher));
-        tokens.assert_each_dropped_once(4);
+        tokens.assert_each_once(4);
     });
 }
 
@@ -465,7 +466,7 @@ fn a_blocking_push_on_a_runtime_thread_is_told_and_on_a_blocking_thread_waits() 
 fn a_batch_kept_for_ever_or_forgotten_is_named_at_the_deadline() {
     for forget in [false, true] {
         paused(move || async move {
-            let tokens = Tokens::default();
+            let tokens = Drops::default();
             let losses = Arc::new(Mutex::new(Vec::new()));
             let kept = Arc::new(Mutex::new(Vec::new()));
             let c = BackpressureController::builder(6)
@@ -487,13 +488,13 @@ fn a_batch_kept_for_ever_or_forgotten_is_named_at_the_deadline() {
                 })
                 .unwrap();
             for _ in 0..6 {
-                c.push(tokens.make()).await.unwrap();
+                c.push(tokens.next()).await.unwrap();
             }
             tokio::time::sleep(HOUR).await;
             // It stays in flight, nothing else is flushed meanwhile, and its room is not given to anybody.
             let snapshot = c.snapshot();
             assert_eq!((snapshot.in_flight, snapshot.buffered, snapshot.flushes.total()), (2, 4, 1));
-            assert!(c.try_push(tokens.make()).is_err());
+            assert!(c.try_push(tokens.next()).is_err());
             let start = now();
             let report = c.drain(5 * SEC).await;
             assert_eq!(start.elapsed(), 5 * SEC);
@@ -513,9 +514,9 @@ fn a_batch_kept_for_ever_or_forgotten_is_named_at_the_deadline() {
             drop(c);
             idle().await;
             if forget {
-                assert_eq!(tokens.live(), 2, "only what was forgotten is left");
+                assert_eq!(tokens.alive(), 2, "only what was forgotten is left");
             } else {
-                tokens.assert_each_dropped_once(7);
+                tokens.assert_each_once(7);
             }
         });
     }

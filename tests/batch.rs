@@ -1,6 +1,6 @@
 //! What the guard of a batch means: what becomes of each item, whatever the sink does with it and answers.
 
-mod common;
+mod support;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use backpressure::{
     BackpressureController, Batch, BatchId, FlushError, FlushReason, FlushTimedOut, Loss, LossReason, Retry,
     SinkPanicked, Strategy,
 };
-use common::{HOUR, Log, SEC, Token, Tokens, hung, idle, ids, ms, now, paused};
+
+use self::support::{Drops, HOUR, Log, Losses, SEC, Token, hung, idle, ids, ms, now, paused};
 
 /// What the sink does with the batch of items 0 to 3 at its first attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,10 +45,10 @@ enum Ends {
 struct Fate {
     delivered: u64,
     /// What the hook was told as failed: the item if there was one, and the error.
-    failed: Vec<(Option<usize>, Option<String>)>,
+    failed: Vec<(Option<u64>, Option<String>)>,
     /// What the sink was given at the second attempt.
-    again: Vec<usize>,
-    leftovers: Vec<usize>,
+    again: Vec<u64>,
+    leftovers: Vec<u64>,
     not_returned: u64,
 }
 
@@ -75,7 +76,7 @@ fn promised(does: Does, ends: Ends) -> Fate {
     let all = vec![0, 1, 2, 3];
     let others = vec![0, 2, 3];
     // Not delivered and not failed: sent again, failed for good, or handed back, each whole and in order.
-    let left = |fate: Fate, items: Vec<usize>| match ends {
+    let left = |fate: Fate, items: Vec<u64>| match ends {
         Ends::Ok => unreachable!("Ok leaves only what was judged"),
         Ends::Permanent => {
             let failed = items.into_iter().map(|item| (Some(item), error.clone()));
@@ -104,8 +105,8 @@ fn promised(does: Does, ends: Ends) -> Fate {
 }
 
 /// Runs one life of a controller with one batch.
-async fn happened(does: Does, ends: Ends, tokens: &Tokens) -> Fate {
-    let (calls, failed, abandoned) = <(Log<usize>, Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>)>::default();
+async fn happened(does: Does, ends: Ends, tokens: &Drops) -> Fate {
+    let (calls, failed, abandoned) = <(Log<u64>, Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>)>::default();
     let builder = BackpressureController::builder(4)
         .fixed(4, HOUR)
         .retry(Retry::exponential(SEC, SEC).without_jitter())
@@ -166,7 +167,7 @@ async fn happened(does: Does, ends: Ends, tokens: &Tokens) -> Fate {
         })
         .unwrap();
     for _ in 0..4 {
-        c.push(tokens.make()).await.unwrap();
+        c.push(tokens.next()).await.unwrap();
     }
     idle().await;
     c.snapshot().audit().unwrap();
@@ -220,10 +221,10 @@ fn each_use_of_a_batch_with_each_end_has_the_promised_fate() {
     for does in DOES {
         for ends in ENDS {
             let fate = paused(move || async move {
-                let tokens = Tokens::default();
+                let tokens = Drops::default();
                 let fate = happened(does, ends, &tokens).await;
                 idle().await;
-                tokens.assert_each_dropped_once(4);
+                tokens.assert_each_once(4);
                 fate
             });
             assert_eq!(fate, promised(does, ends), "the sink {does:?} and the attempt ends by {ends:?}");
@@ -269,7 +270,7 @@ fn a_batch_has_one_name_over_all_its_attempts_and_its_items_have_one_for_life() 
 #[test]
 fn what_is_too_large_is_halved_under_new_names_until_a_single_item_fails_alone() {
     paused(|| async {
-        let (log, losses) = (Log::<Seen>::default(), common::Losses::default());
+        let (log, losses) = (Log::<Seen>::default(), Losses::default());
         let c = BackpressureController::builder(10)
             .fixed(8, ms(1))
             .on_loss(losses.hook())
@@ -367,7 +368,7 @@ fn a_name_is_given_to_one_set_of_items_only_over_every_kind_of_partial_settling(
 #[test]
 fn what_was_judged_one_by_one_holds_though_the_guard_is_lent_out_when_the_sink_says_ok() {
     paused(|| async {
-        let (log, losses) = (Log::default(), common::Losses::default());
+        let (log, losses) = (Log::default(), Losses::default());
         let c = BackpressureController::builder(4)
             .fixed(4, ms(1))
             .on_loss(losses.hook())
@@ -403,7 +404,7 @@ fn what_was_judged_one_by_one_holds_though_the_guard_is_lent_out_when_the_sink_s
 #[test]
 fn an_ok_holds_though_the_flusher_dies_before_it_sees_the_guard_come_home() {
     paused(|| async {
-        let (kept, losses) = (Arc::new(Mutex::new(None)), common::Losses::default());
+        let (kept, losses) = (Arc::new(Mutex::new(None)), Losses::default());
         let (c, flusher) = BackpressureController::builder(4)
             .fixed(4, ms(1))
             .on_loss(losses.hook())

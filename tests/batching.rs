@@ -12,11 +12,11 @@ use std::time::Duration;
 use backpressure::{BackpressureController, FlushReason, PushError, Retry, Strategy};
 use tokio::time::{Instant, advance, sleep, sleep_until};
 
-use self::support::{Dice, HOUR, Sink, ms, paused, paused_for, secs, settled};
+use self::support::{Dice, GUARD, HOUR, Sink, ms, paused_for, secs, settled};
 
 #[test]
 fn s_e01_a_partial_batch_leaves_at_its_linger_from_its_first_item() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::ok();
         let start = Instant::now();
         let c = BackpressureController::<u64>::builder(10_000).fixed(1000, secs(5)).spawn(sink.clone()).unwrap();
@@ -41,7 +41,7 @@ fn s_e01_a_partial_batch_leaves_at_its_linger_from_its_first_item() {
 /// late by more than the time between two batches.
 #[test]
 fn s_e01_the_rest_of_a_full_batch_has_its_own_age() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::ok();
         let start = Instant::now();
         let c = BackpressureController::<u64>::builder(100).fixed(10, secs(5)).spawn(sink.clone()).unwrap();
@@ -113,7 +113,7 @@ fn s_e03_nothing_is_lost_where_timer_push_and_close_meet() {
 
 #[test]
 fn s_e05_no_empty_batch() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::ok();
         let c = BackpressureController::<u64>::builder(10).fixed(2, ms(10)).spawn(sink.clone()).unwrap();
         sleep(secs(10)).await;
@@ -138,7 +138,7 @@ fn s_e05_no_empty_batch() {
 /// A batch of which nothing is left before it is taken (purged) makes no empty call either.
 #[test]
 fn s_e05_no_empty_batch_after_a_purge() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::ok();
         let c = BackpressureController::<u64>::builder(10).fixed(5, ms(10)).spawn(sink.clone()).unwrap();
         assert_eq!(c.push_all([1, 2]).await.unwrap(), 2);
@@ -182,7 +182,7 @@ fn s_e07_no_wall_clock_in_the_source() {
 
 #[test]
 fn s_e07_all_schedules_are_on_tokios_clock() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         // A linger, a back-off, a time limit of a push, a flush timeout and a drain's deadline, each of 10 ms.
         let lingering = Sink::ok();
         let partial = BackpressureController::<u64>::builder(10).fixed(5, ms(10)).spawn(lingering.clone()).unwrap();
@@ -234,7 +234,7 @@ fn s_e07_all_schedules_are_on_tokios_clock() {
 
 #[test]
 fn s_e09_a_full_batch_leaves_at_once() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::ok();
         let c = BackpressureController::<u64>::builder(2048)
             .fixed(512, secs(5))

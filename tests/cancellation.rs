@@ -17,7 +17,7 @@ use backpressure::{
 };
 use tokio::time::Instant;
 
-use self::support::{Dice, Drops, HOUR, Sink, Token, Wakes, ms, paused, paused_for, real, secs, settled};
+use self::support::{Dice, Drops, GUARD, HOUR, Sink, Token, Wakes, ms, paused_for, real, secs, settled};
 
 /// A controller of one place, which the sink holds at its gate.
 async fn full_of_one() -> (BackpressureController<u64>, Sink) {
@@ -31,7 +31,7 @@ async fn full_of_one() -> (BackpressureController<u64>, Sink) {
 
 #[test]
 fn s_c03_a_served_push_that_is_dropped_unpolled_is_accepted() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let (c, sink) = full_of_one().await;
         let (wakes1, wakes2) = (Wakes::new(), Wakes::new());
         let (mut first, mut second) = (Box::pin(c.push(1)), Box::pin(c.push(2)));
@@ -57,7 +57,7 @@ fn s_c03_a_served_push_that_is_dropped_unpolled_is_accepted() {
 
 #[test]
 fn s_c03_those_that_gave_up_before_take_no_place() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let (c, sink) = full_of_one().await;
         let wakes = Wakes::new();
         let mut pushes: Vec<_> = (1..=50).map(|i| Box::pin(c.push(i))).collect();
@@ -80,7 +80,7 @@ fn s_c03_those_that_gave_up_before_take_no_place() {
 
 #[test]
 fn s_c03_a_granted_reservation_that_is_dropped_unpolled_goes_to_the_next() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let (c, sink) = full_of_one().await;
         let (wakes1, wakes2) = (Wakes::new(), Wakes::new());
         let (mut first, mut second) = (Box::pin(c.reserve()), Box::pin(c.reserve()));
@@ -120,7 +120,7 @@ enum Way {
 #[test]
 fn s_c05_drain_ends_with_the_last_permit_however_it_ends() {
     use Way::{AbortOwner, Drop, DropPermits, Mixed, OtherThread, Release, ReleasePermits, Send};
-    paused(|| async {
+    paused_for(GUARD, || async {
         for way in [Send, Drop, Release, Mixed, DropPermits, ReleasePermits, AbortOwner, OtherThread] {
             let sink = Sink::ok();
             let c = BackpressureController::<u64>::builder(5).fixed(5, HOUR).spawn(sink.clone()).unwrap();
@@ -174,7 +174,7 @@ async fn end(way: Way, mut permits: Permits<u64>) -> u64 {
 
 #[test]
 fn s_c05_a_parked_reservation_holds_no_drain_up() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         for cancel_first in [false, true] {
             let c = BackpressureController::<u64>::builder(5).fixed(5, HOUR).spawn(Sink::ok()).unwrap();
             let permits = c.reserve_many(3).await.unwrap();
@@ -205,7 +205,7 @@ fn s_c05_a_parked_reservation_holds_no_drain_up() {
 
 #[test]
 fn s_c05_a_parked_reservation_cancelled_gives_its_places_to_the_next() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let c = BackpressureController::<u64>::builder(5).fixed(5, HOUR).spawn(Sink::ok()).unwrap();
         let permits = c.reserve_many(3).await.unwrap();
         let (wakes, next) = (Wakes::new(), Wakes::new());
@@ -224,7 +224,7 @@ fn s_c05_a_parked_reservation_cancelled_gives_its_places_to_the_next() {
 
 #[test]
 fn s_c05_permits_are_the_last_handles() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::ok();
         let (c, flusher) = BackpressureController::<u64>::builder(5).fixed(5, HOUR).build(sink.clone()).unwrap();
         let driver = tokio::spawn(flusher);
@@ -389,7 +389,7 @@ fn s_c09_cancelled_on_two_threads_while_the_sink_works() {
 /// A push that is shut out while its future is not polled is refused, counted once, and gives its item back or drops it.
 #[test]
 fn s_c09_shut_out_and_cancelled_counts_once() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let (drops, wakes) = (Drops::default(), Wakes::new());
         let c = BackpressureController::<Token>::builder(1).fixed(1, HOUR).spawn(Sink::gated()).unwrap();
         c.push(drops.token(0)).await.unwrap();

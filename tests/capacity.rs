@@ -1,12 +1,13 @@
 //! The capacity is exact (I3): no hidden places, no rounding, what the sink holds included.
 
-mod common;
+mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backpressure::{BackpressureController, Batch, PushError};
-use common::{Gate, Log, SEC, Token, Tokens, gated, idle, ids, ms, ok, paused};
+
+use self::support::{Drops, Gate, Log, SEC, Token, gated, idle, ids, ms, ok, paused};
 
 #[test]
 fn s_h01_a_clone_brings_no_place_with_it() {
@@ -57,7 +58,7 @@ fn s_h05_no_batch_grows_while_a_call_is_in_progress() {
     const B: usize = 10;
     const C: usize = 10_000;
     paused(|| async {
-        let (gate, tokens) = (Gate::closed(), Tokens::default());
+        let (gate, tokens) = (Gate::closed(), Drops::default());
         let (calls, largest, widest) = <(Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
         let c = BackpressureController::builder(C)
             .fixed(B, SEC)
@@ -79,17 +80,17 @@ fn s_h05_no_batch_grows_while_a_call_is_in_progress() {
             })
             .unwrap();
         for _ in 0..C {
-            c.push(tokens.make()).await.unwrap();
+            c.push(tokens.next()).await.unwrap();
         }
-        assert!(c.try_push(tokens.make()).is_err());
+        assert!(c.try_push(tokens.next()).is_err());
         idle().await;
-        assert_eq!((tokens.live(), c.len(), calls.load(Ordering::Relaxed)), (C, C, 1));
+        assert_eq!((tokens.alive(), c.len(), calls.load(Ordering::Relaxed)), (C as u64, C, 1));
         gate.open();
         assert_eq!(c.flush().await.delivered, C as u64);
         assert_eq!((calls.load(Ordering::Relaxed), largest.load(Ordering::Relaxed)), (C / B, B));
         let widest = widest.load(Ordering::Relaxed);
         assert!(widest <= 2 * B, "a Vec of capacity {widest}");
-        tokens.assert_each_dropped_once(C + 1);
+        tokens.assert_each_once(C as u64 + 1);
     });
 }
 
@@ -97,7 +98,7 @@ fn s_h05_no_batch_grows_while_a_call_is_in_progress() {
 fn s_h07_the_capacity_is_what_was_asked_for_through_wraps_and_half_full_drops() {
     paused(|| async {
         for capacity in [1, 3, 5, 7, 1000] {
-            let (log, tokens) = (Log::default(), Tokens::default());
+            let (log, tokens) = (Log::default(), Drops::default());
             let (c, flusher) = BackpressureController::builder(capacity)
                 .fixed(1.max(capacity / 2), ms(1))
                 .build({
@@ -116,10 +117,10 @@ fn s_h07_the_capacity_is_what_was_asked_for_through_wraps_and_half_full_drops() 
                 idle().await;
                 for _ in 0..capacity {
                     made += 1;
-                    c.try_push(tokens.make()).unwrap();
+                    c.try_push(tokens.next()).unwrap();
                 }
                 made += 1;
-                let refused = c.try_push(tokens.make());
+                let refused = c.try_push(tokens.next());
                 assert!(matches!(&refused, Err(PushError::Full(token)) if token.id() == made - 1), "lap {lap}");
                 assert_eq!((c.len(), c.snapshot().depth), (capacity, capacity as u64));
                 c.resume();
@@ -129,14 +130,14 @@ fn s_h07_the_capacity_is_what_was_asked_for_through_wraps_and_half_full_drops() 
             c.pause();
             for _ in 0..capacity.div_ceil(2) {
                 made += 1;
-                c.try_push(tokens.make()).unwrap();
+                c.try_push(tokens.next()).unwrap();
             }
             task.abort();
             idle().await;
             assert_eq!(c.snapshot().abandoned, capacity.div_ceil(2) as u64);
             c.snapshot().audit().unwrap();
             drop(c);
-            tokens.assert_each_dropped_once(made);
+            tokens.assert_each_once(made);
             assert_eq!(log.items().len(), 5 * capacity);
         }
     });

@@ -1,6 +1,6 @@
 //! The figures are right at each instant (I1, I3): no gauge drifts, wraps or lies.
 
-mod common;
+mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,14 +8,15 @@ use std::thread;
 use std::time::Duration;
 
 use backpressure::{BackpressureController, Batch, PushError, State, Strategy};
-use common::{Gate, Log, Losses, SEC, gated, idle, ms, paused, scaled, within, workers};
+
+use self::support::{Gate, Log, Losses, SEC, gated, idle, ms, paused, rounds, within, workers};
 
 /// 16 producers x 100 000 with `BACKPRESSURE_FULL=1`.
 #[test]
 fn s_g01_no_sample_of_the_gauges_is_negative_or_above_the_capacity() {
     const C: usize = 64;
-    let each = scaled(5_000, 100_000);
-    within(if common::is_full() { 120 * SEC } else { 30 * SEC }, move || {
+    let each = rounds(100_000, 5_000);
+    within(rounds(120 * SEC, 30 * SEC), move || {
         let runtime = workers(1);
         let c = BackpressureController::builder(C)
             .fixed(16, ms(1))

@@ -1,6 +1,6 @@
 //! Items whose destructor panics, and destructors that race with producers (I9).
 
-mod common;
+mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use backpressure::{BackpressureController, Batch, FlushError, Strategy};
-use common::{SEC, hung, idle, ms, paused, poll_once, within};
 use futures::StreamExt;
+
+use self::support::{SEC, hung, idle, ms, paused, poll_once, within};
 
 /// Panics in its destructor if it is the third.
 struct Bomb(u32, Dropped);

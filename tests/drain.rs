@@ -1,12 +1,13 @@
 //! Flush and drain end exactly (I10), whatever producers do meanwhile.
 
-mod common;
+mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backpressure::{BackpressureController, Batch, DrainReport, FlushError, PushError, Retry, State, Strategy};
-use common::{SEC, Token, Tokens, idle, ids, ms, now, paused, poll_once};
+
+use self::support::{Drops, SEC, Token, hung, idle, ids, ms, now, paused, poll_once};
 
 #[test]
 fn s_o01_flush_and_drain_end_while_producers_go_on() {
@@ -98,7 +99,7 @@ async fn history(seed: u64) -> DrainReport<Token> {
         1 => Strategy::DropNewest,
         _ => Strategy::BlockFor(ms(3)),
     };
-    let (tokens, mut made) = (Tokens::default(), 0);
+    let (tokens, mut made) = (Drops::default(), 0);
     let mut fate = Dice(seed + 1_000_000);
     let capacity = 1 + dice.roll(12) as usize;
     let c = BackpressureController::builder(capacity)
@@ -126,7 +127,7 @@ async fn history(seed: u64) -> DrainReport<Token> {
                         batch.retry(batch.len() - 1);
                         Ok(())
                     }
-                    7 => common::hung(batch).await,
+                    7 => hung(batch).await,
                     8 => {
                         tokio::time::sleep(ms(2)).await;
                         drop(batch);
@@ -141,7 +142,7 @@ async fn history(seed: u64) -> DrainReport<Token> {
     for _ in 0..30 {
         let mut token = || {
             made += 1;
-            tokens.make()
+            tokens.next()
         };
         match dice.roll(9) {
             0 | 1 => drop(c.try_push(token())),
@@ -174,20 +175,20 @@ async fn history(seed: u64) -> DrainReport<Token> {
     assert_eq!(c.state(), State::Normal);
     let report = c.drain(25 * SEC).await;
     report.totals.audit().unwrap();
-    assert_eq!(report.totals.offered, made as u64);
+    assert_eq!(report.totals.offered, made);
     drop(c);
     idle().await;
-    tokens.assert_each_dropped_once(made);
+    tokens.assert_each_once(made);
     report
 }
 
 #[test]
 fn leftovers_go_to_the_first_caller_that_is_still_there() {
     paused(|| async {
-        let tokens = Tokens::default();
-        let c = BackpressureController::builder(8).fixed(2, ms(1)).spawn(common::hung).unwrap();
+        let tokens = Drops::default();
+        let c = BackpressureController::builder(8).fixed(2, ms(1)).spawn(hung).unwrap();
         for _ in 0..8 {
-            c.try_push(tokens.make()).unwrap();
+            c.try_push(tokens.next()).unwrap();
         }
         idle().await;
         let start = now();
@@ -203,6 +204,6 @@ fn leftovers_go_to_the_first_caller_that_is_still_there() {
         assert_eq!((report.abandoned(), report.not_returned, report.permits_out), (8, 0, 0));
         assert_eq!(c.drain(SEC).await.leftovers.len(), 0);
         drop(report);
-        tokens.assert_each_dropped_once(8);
+        tokens.assert_each_once(8);
     });
 }

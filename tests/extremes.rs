@@ -1,6 +1,6 @@
 //! Extreme durations and items of no size: zero is at once, `MAX` is never, nothing overflows.
 
-mod common;
+mod support;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,10 @@ use std::time::Duration;
 use backpressure::{
     Admission, BackpressureController, Batch, BuildError, FlushError, Pressure, PushError, Retry, Snapshot, Strategy,
 };
-use common::{GUARD, Gate, Log, Losses, SEC, YEAR, failing, gated, hung, idle, ms, now, ok, paused, scaled, within};
+
+use self::support::{
+    GUARD, Gate, Log, Losses, SEC, YEAR, failing, gated, hung, idle, ms, now, ok, paused, rounds, within,
+};
 
 const NANO: Duration = Duration::from_nanos(1);
 /// Far, but not `MAX`: 58 milliards of years.
@@ -354,7 +357,7 @@ fn custom<T>() -> Strategy<T> {
 /// 1 000 000 pushes with `BACKPRESSURE_FULL=1`.
 #[test]
 fn s_p05_items_of_no_size_have_the_same_ledger() {
-    let n = scaled(50_000, 1_000_000);
+    let n = rounds(1_000_000, 50_000);
     fn all<T>() -> [Strategy<T>; 5] {
         [Strategy::Block, Strategy::BlockFor(SEC), Strategy::DropOldest, Strategy::DropNewest, custom()]
     }

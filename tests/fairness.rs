@@ -1,12 +1,13 @@
 //! Blocked producers are served in turn (I7), are seen, and block nobody else.
 
-mod common;
+mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use backpressure::{BackpressureController, PushError, State, Strategy};
-use common::{GUARD, Gate, HOUR, Log, SEC, gated, hung, idle, ms, now, ok, paused, poll_once, within};
+
+use self::support::{GUARD, Gate, HOUR, Log, SEC, gated, hung, idle, ms, now, ok, paused, poll_once, within};
 
 #[test]
 fn s_m01_blocked_pushers_are_served_in_order_of_arrival() {

@@ -1,6 +1,6 @@
 //! Sinks that panic, hang or fail, and code of the user's that comes back into the controller.
 
-mod common;
+mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use backpressure::{BackpressureController, Batch, BuildError, FlushError, PushError, Retry, State, Strategy};
-use common::{GUARD, HOUR, Log, SEC, hung, idle, ms, now, paused, within, workers};
+
+use self::support::{GUARD, HOUR, Log, SEC, failing, hung, idle, ms, now, paused, rounds, within, workers};
 
 #[test]
 fn s_k01_a_panic_of_the_sink_loses_nothing() {
@@ -62,7 +63,7 @@ fn s_k03_the_loop_outlives_a_slow_sink_and_a_long_outage() {
         assert_eq!(start.elapsed(), HOUR);
 
         let log = Log::default();
-        let c = BackpressureController::builder(10).fixed(5, ms(1)).spawn(common::failing(1000, &log)).unwrap();
+        let c = BackpressureController::builder(10).fixed(5, ms(1)).spawn(failing(1000, &log)).unwrap();
         c.push_all(0..10).await.unwrap();
         assert_eq!(c.flush().await.delivered, 10);
         let snapshot = c.snapshot();
@@ -235,11 +236,11 @@ async fn storm(span: Duration, cap: Duration) -> Duration {
 #[test]
 fn s_l07_timer_size_retries_and_blocked_producers_at_once() {
     let cap = ms(100);
-    let span = SEC * common::scaled(5, 60) as u32;
+    let span = SEC * rounds(60, 5);
     let stall = paused(move || storm(span, cap));
     assert!(stall < cap + ms(100), "{stall:?}");
     // On the machine's clock, and beside other work: a shorter run, and more patience with the scheduler.
-    let (span, patience) = if common::is_full() { (60 * SEC, ms(100)) } else { (2 * SEC, SEC) };
+    let (span, patience) = rounds((60 * SEC, ms(100)), (2 * SEC, SEC));
     let stall = within(span + 6 * GUARD, move || workers(2).block_on(storm(span, cap)));
     assert!(stall < cap + patience, "{stall:?}");
 }

@@ -1,6 +1,6 @@
 //! What a sink's error becomes: any error is one by `?`, and its source is kept.
 
-mod common;
+mod support;
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +8,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use backpressure::{BackpressureController, Batch, FlushError, Loss, Retry};
-use common::{ms, paused};
+
+use self::support::{ms, paused};
 
 #[derive(Debug)]
 struct Refused;

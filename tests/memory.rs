@@ -12,7 +12,7 @@ use std::task::Poll;
 use backpressure::{BackpressureController, Batch, LossReason, PushError, RefuseReason, Strategy, WeakController};
 use tokio::time::sleep;
 
-use self::support::{Drops, HOUR, Sink, Token, Wakes, ms, paused, paused_for, secs, settled};
+use self::support::{Drops, GUARD, HOUR, Sink, Token, Wakes, ms, paused_for, secs, settled};
 
 /// 256 bytes, and 16 more on the heap.
 struct Wide {
@@ -131,7 +131,7 @@ fn s_i03_other_waits_polled_a_million_times() {
 
 #[test]
 fn s_i05_evicted_items_are_handed_on() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let drops = Drops::default();
         let lost = Arc::new(Mutex::new(Vec::new()));
         let weak: Arc<OnceLock<WeakController<Token>>> = Arc::default();
@@ -180,7 +180,7 @@ fn s_i05_evicted_items_are_handed_on() {
 /// Every other way in which an accepted item is not delivered hands it on, too, or gives it back.
 #[test]
 fn s_i05_every_loss_hands_the_item_on() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let drops = Drops::default();
         let lost = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&lost);

@@ -1,6 +1,6 @@
 //! Faults of earlier designs that must not come back.
 
-mod common;
+mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,11 +10,12 @@ use std::time::Duration;
 use backpressure::{
     BackpressureController, Batch, BuildError, FlushError, LossReason, PushError, Retry, State, Strategy, Watermarks,
 };
-use common::{
-    GUARD, Gate, HOUR, Log, Losses, SEC, Tokens, failing, gated, idle, ms, now, ok, paused, poll_once, scaled, within,
-    workers,
-};
 use futures::StreamExt;
+
+use self::support::{
+    Drops, GUARD, Gate, HOUR, Log, Losses, SEC, failing, gated, hung, idle, ms, now, ok, paused, poll_once, rounds,
+    within, workers,
+};
 
 #[test]
 fn s_z01_a_batch_that_fails_is_in_a_counter_and_in_somebodys_hands() {
@@ -330,11 +331,7 @@ fn s_z12_one_item_across_the_mark_does_not_flip_the_state_and_nonsense_is_refuse
 fn s_z13_every_wait_is_on_the_monotonic_clock() {
     // tokio's clock is paused, and the machine's goes on: whatever mixed the two would be off.
     paused(|| async {
-        let c = BackpressureController::builder(1)
-            .fixed(1, SEC)
-            .flush_timeout(2 * HOUR)
-            .spawn(common::hung::<u32>)
-            .unwrap();
+        let c = BackpressureController::builder(1).fixed(1, SEC).flush_timeout(2 * HOUR).spawn(hung::<u32>).unwrap();
         c.push(0).await.unwrap();
         let start = now();
         assert_eq!(c.push_timeout(1, HOUR).await, Err(PushError::TimedOut(1)));
@@ -367,7 +364,7 @@ fn s_z13_every_wait_is_on_the_monotonic_clock() {
 #[test]
 fn s_z14_the_batch_in_flight_takes_room() {
     paused(|| async {
-        let (gate, tokens) = (Gate::closed(), Tokens::default());
+        let (gate, tokens) = (Gate::closed(), Drops::default());
         let c = BackpressureController::builder(10)
             .fixed(5, ms(1))
             .spawn({
@@ -383,19 +380,19 @@ fn s_z14_the_batch_in_flight_takes_room() {
             })
             .unwrap();
         for _ in 0..10 {
-            c.push(tokens.make()).await.unwrap();
+            c.push(tokens.next()).await.unwrap();
         }
         idle().await;
         let snapshot = c.snapshot();
         assert_eq!((snapshot.in_flight, snapshot.buffered, snapshot.depth, c.len()), (5, 5, 10, 10));
-        assert!(matches!(c.try_push(tokens.make()), Err(PushError::Full(_))));
-        assert_eq!((tokens.live(), c.state()), (10, State::Blocked));
+        assert!(matches!(c.try_push(tokens.next()), Err(PushError::Full(_))));
+        assert_eq!((tokens.alive(), c.state()), (10, State::Blocked));
         gate.let_through(1);
         idle().await;
-        assert_eq!((c.snapshot().in_flight, c.len(), tokens.live()), (5, 5, 5));
+        assert_eq!((c.snapshot().in_flight, c.len(), tokens.alive()), (5, 5, 5));
         gate.open();
         assert_eq!(c.drain(SEC).await.delivered(), 10);
-        tokens.assert_each_dropped_once(11);
+        tokens.assert_each_once(11);
     });
 }
 
@@ -433,8 +430,8 @@ fn s_z15_concurrent_submitters_never_overshoot() {
         }
     });
     // The sink is busy: at no instant are there more than C, what it holds included.
-    let each = scaled(3_000, 100_000);
-    within(if common::is_full() { 120 * SEC } else { 30 * SEC }, move || {
+    let each = rounds(100_000, 3_000);
+    within(rounds(120 * SEC, 30 * SEC), move || {
         let runtime = workers(1);
         let inside = Arc::new(AtomicUsize::new(0));
         let c = BackpressureController::builder(C)

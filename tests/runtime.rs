@@ -15,7 +15,7 @@ use backpressure::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use self::support::{Drops, HOUR, Sink, Token, guarded, guarded_for, ms, paused, secs, settled};
+use self::support::{Drops, GUARD, HOUR, Sink, Token, ms, paused_for, secs, settled, within};
 
 #[tokio::test(flavor = "current_thread")]
 async fn s_b01_drain_on_one_thread() {
@@ -37,7 +37,7 @@ async fn s_b01_drain_on_one_thread() {
 
 #[test]
 fn s_b01_the_last_handle_dropped_on_one_thread() {
-    guarded(|| {
+    within(GUARD, || {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let sink = Sink::gated();
@@ -86,7 +86,7 @@ fn panics_during(test: impl FnOnce()) -> usize {
 
 /// A runtime goes down under a controller with a batch in back-off and a partial one at its linger.
 fn runtime_goes_down(workers: usize, down: impl FnOnce(Runtime) + Send + 'static) {
-    guarded_for(secs(10), move || {
+    within(secs(10), move || {
         let drops = Drops::default();
         let lost = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&lost);
@@ -166,7 +166,7 @@ fn s_b03_a_runtime_dropped() {
 #[test]
 fn s_b03_a_runtime_gone_while_somebody_drains() {
     let panics = panics_during(|| {
-        guarded(|| {
+        within(GUARD, || {
             let drops = Drops::default();
             let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
             let c = BackpressureController::<Token>::builder(8)
@@ -195,7 +195,7 @@ fn s_b03_a_runtime_gone_while_somebody_drains() {
 #[test]
 fn s_b03_a_time_limit_on_a_thread_without_a_runtime() {
     let panics = panics_during(|| {
-        guarded(|| {
+        within(GUARD, || {
             let (c, flusher) = BackpressureController::<u64>::builder(1)
                 .strategy(Strategy::BlockFor(secs(1)))
                 .build(Sink::ok())
@@ -222,7 +222,7 @@ fn s_b03_a_time_limit_on_a_thread_without_a_runtime() {
 #[test]
 fn s_b03_a_time_limit_whose_runtime_goes_down() {
     let panics = panics_during(|| {
-        guarded(|| {
+        within(GUARD, || {
             let sink = Sink::gated();
             let runtime = Builder::new_current_thread().enable_time().build().unwrap();
             let c = BackpressureController::<u64>::builder(1).spawn_on(runtime.handle(), sink.clone()).unwrap();
@@ -253,7 +253,7 @@ fn s_b03_a_time_limit_whose_runtime_goes_down() {
 
 #[test]
 fn s_b05_built_on_a_plain_thread_and_driven_later() {
-    guarded(|| {
+    within(GUARD, || {
         let sink = Sink::ok();
         let (c, mut flusher) =
             BackpressureController::<u64>::builder(10).fixed(3, HOUR).build(sink.clone()).expect("needs no runtime");
@@ -277,7 +277,7 @@ fn s_b05_built_on_a_plain_thread_and_driven_later() {
 #[test]
 fn s_b05_a_runtime_without_a_timer_is_a_typed_error() {
     // tokio has no question for it, only a panic: it is caught, and must not be counted elsewhere.
-    panics_during(|| guarded(without_a_timer));
+    panics_during(|| within(GUARD, without_a_timer));
     assert!(!ALONE.is_poisoned());
 }
 
@@ -299,7 +299,7 @@ static FORGOTTEN: OnceLock<BackpressureController<u64>> = OnceLock::new();
 
 #[test]
 fn s_b07_a_forgotten_handle_keeps_nothing_open() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::ok();
         let (c, flusher) = BackpressureController::builder(10).fixed(5, HOUR).build(sink.clone()).unwrap();
         let driver = tokio::spawn(flusher);
@@ -319,7 +319,7 @@ fn s_b07_a_forgotten_handle_keeps_nothing_open() {
 
 #[test]
 fn s_b07_weak_and_watching_handles_keep_no_loop_alive() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::ok();
         let (c, flusher) = BackpressureController::<u64>::builder(10).fixed(5, HOUR).build(sink.clone()).unwrap();
         let driver = tokio::spawn(flusher);
@@ -342,7 +342,7 @@ fn s_b07_weak_and_watching_handles_keep_no_loop_alive() {
 
 #[test]
 fn s_b07_a_closed_loop_ends_whoever_holds_a_handle() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::ok();
         let (c, flusher) = BackpressureController::<u64>::builder(10).fixed(5, HOUR).build(sink.clone()).unwrap();
         let driver = tokio::spawn(flusher);
@@ -360,7 +360,7 @@ fn s_b07_a_closed_loop_ends_whoever_holds_a_handle() {
 /// The kept-back batch of a sink that moved it elsewhere keeps the loop alive only until the deadline.
 #[test]
 fn s_b07_a_batch_held_elsewhere_keeps_no_loop_alive() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&kept);
         let c = BackpressureController::<u64>::builder(10)

@@ -13,13 +13,13 @@ use backpressure::{BackpressureController, Batch, BatchSink, FlushError, FlushRe
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use self::support::{Drops, HOUR, Sink, Token, Wakes, guarded_for, ms, paused, real, rounds, secs, settled};
+use self::support::{Drops, GUARD, HOUR, Sink, Token, Wakes, ms, paused_for, real, rounds, secs, settled, within};
 
 /// 200 000 rounds with `BACKPRESSURE_FULL=1`.
 #[test]
 fn s_a01_flush_sees_every_accepted_push() {
     let n = rounds(200_000, 20_000);
-    guarded_for(secs(600), move || {
+    within(secs(600), move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
         let delivered = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&delivered);
@@ -98,7 +98,7 @@ fn s_a01_drain_delivers_every_accepted_push() {
 
 #[test]
 fn s_a03_an_outage_at_shutdown_is_no_verdict() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let lost = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&lost);
         let sink = Sink::fail(u64::MAX);
@@ -123,7 +123,7 @@ fn s_a03_an_outage_at_shutdown_is_no_verdict() {
 
 #[test]
 fn s_a03_a_permanent_refusal_is_a_verdict() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let lost = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&lost);
         let sink = Sink::refuse();
@@ -178,7 +178,7 @@ impl BatchSink<u64> for Client {
 
 #[test]
 fn s_a05_the_sink_is_dropped_after_the_final_flush() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let (alive, gate) = (Arc::new(AtomicBool::new(true)), Arc::new(Semaphore::new(0)));
         let events = Events::default();
         let client = Client { alive: Arc::clone(&alive), events: Arc::clone(&events), gate: Arc::clone(&gate) };
@@ -228,7 +228,7 @@ impl BatchSink<u64> for Late {
 
 #[test]
 fn s_a05_drain_answers_after_the_sink_is_dropped() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let (woken, drainer) = (Arc::default(), Wakes::new());
         let sink = Late { woken: Arc::clone(&woken), drainer: Arc::clone(&drainer) };
         let (c, flusher) = BackpressureController::<u64>::builder(10).build(sink).unwrap();
@@ -274,7 +274,7 @@ impl BatchSink<u64> for Narrow {
 
 #[test]
 fn s_a09_flush_waits_for_both_halves_of_a_split_batch() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let (calls, gate) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Semaphore::new(0)));
         let sink = Narrow { calls: Arc::clone(&calls), gate: Arc::clone(&gate) };
         let c = BackpressureController::<u64>::builder(8).fixed(4, HOUR).spawn(sink).unwrap();
@@ -313,7 +313,7 @@ impl Drop for Flag {
 
 #[test]
 fn s_a11_a_sink_that_never_returns_is_cut_off_at_the_deadline() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let (drops, dropped) = (Drops::default(), Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&dropped);
         let c = BackpressureController::<Token>::builder(10)
@@ -348,7 +348,7 @@ fn s_a11_a_sink_that_never_returns_is_cut_off_at_the_deadline() {
 
 #[test]
 fn s_a11_an_endless_back_off_is_cut_short_at_the_deadline() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::fail(u64::MAX);
         let c = BackpressureController::<u64>::builder(10)
             .fixed(3, ms(5))

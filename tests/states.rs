@@ -1,12 +1,13 @@
 //! The states: a margin on the way down, back to Normal each time, published by whatever crosses the mark (I6).
 
-mod common;
+mod support;
 
 use std::sync::{Arc, Mutex};
 
 use backpressure::{BackpressureController, Permit, PushError, State, Watermarks};
-use common::{Gate, HOUR, Log, SEC, gated, idle, ms, ok, paused};
 use futures::StreamExt;
+
+use self::support::{Gate, HOUR, Log, SEC, gated, idle, ms, ok, paused};
 
 /// Brings the depth to so many permits.
 fn hold(c: &BackpressureController<u32>, permits: &mut Vec<Permit<u32>>, depth: usize) {

@@ -17,7 +17,7 @@ use backpressure::{BackpressureController, Batch, FlushReason, State};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::support::{Dice, HOUR, Sink, Wakes, ms, paused, paused_for, real, rounds, secs, settled};
+use self::support::{Dice, GUARD, HOUR, Sink, Wakes, ms, paused_for, real, rounds, secs, settled};
 
 /// Polls a future once, and drops it.
 async fn poll_once<F: Future>(future: F) {
@@ -94,7 +94,7 @@ fn s_d01_no_item_waits_for_the_next_while_others_cancel_their_waits() {
 
 #[test]
 fn s_d03_one_release_wakes_the_pusher_and_the_flush() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::gated();
         let c = BackpressureController::<u64>::builder(1).fixed(1, HOUR).spawn(sink.clone()).unwrap();
         c.push(1).await.unwrap();
@@ -118,7 +118,7 @@ fn s_d03_one_release_wakes_the_pusher_and_the_flush() {
 
 #[test]
 fn s_d03_two_releases_back_to_back_wake_two() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::ok();
         let c = BackpressureController::<u64>::builder(2).fixed(2, HOUR).spawn(sink.clone()).unwrap();
         let (one, two) = (c.reserve().await.unwrap(), c.reserve().await.unwrap());
@@ -138,7 +138,7 @@ fn s_d03_two_releases_back_to_back_wake_two() {
 /// The same with the sink as the one that makes room, two batches in one turn of the flusher.
 #[test]
 fn s_d03_two_settled_batches_back_to_back_wake_two() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::gated();
         let c = BackpressureController::<u64>::builder(2).fixed(1, HOUR).spawn(sink.clone()).unwrap();
         assert_eq!(c.push_all([1, 2]).await.unwrap(), 2);
@@ -202,7 +202,7 @@ fn s_d05_a_single_item_leaves_at_its_linger_from_another_thread() {
 
 #[test]
 fn s_d07_what_came_during_a_flush_triggers_the_next() {
-    paused(|| async {
+    paused_for(GUARD, || async {
         let sink = Sink::gated();
         let c = BackpressureController::<u64>::builder(1000).fixed(10, HOUR).spawn(sink.clone()).unwrap();
         assert_eq!(c.push_all(0..10).await.unwrap(), 10);

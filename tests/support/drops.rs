@@ -17,6 +17,14 @@ pub(crate) struct Token {
 }
 
 impl Drops {
+    /// A token with the next id, from 0 on: for a test that doesn't choose them.
+    pub(crate) fn next(&self) -> Token {
+        let mut ids = self.ids.lock().unwrap();
+        let id = ids.len() as u64;
+        ids.entry(id).or_default().0 += 1;
+        Token { id, drops: self.clone() }
+    }
+
     pub(crate) fn token(&self, id: u64) -> Token {
         self.ids.lock().unwrap().entry(id).or_default().0 += 1;
         Token { id, drops: self.clone() }
@@ -44,7 +52,10 @@ impl Token {
 
 impl Drop for Token {
     fn drop(&mut self) {
-        self.drops.ids.lock().unwrap().entry(self.id).or_default().1 += 1;
+        // An assertion that failed has poisoned it.
+        if let Ok(mut ids) = self.drops.ids.lock() {
+            ids.entry(self.id).or_default().1 += 1;
+        }
     }
 }
 
@@ -58,4 +69,8 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({})", self.id)
     }
+}
+
+pub(crate) fn ids(tokens: &[Token]) -> Vec<u64> {
+    tokens.iter().map(Token::id).collect()
 }

@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backpressure::{Batch, BatchSink, FlushError, FlushReason};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::Token;
+use super::{Gate, Token};
 
 /// What a sink remembers of an item.
 pub(crate) trait Key {
@@ -49,8 +48,7 @@ pub(crate) struct Sink {
 struct Shared {
     start: Instant,
     calls: Mutex<Vec<Call>>,
-    /// One permit for each call that may end; closed: all may.
-    gate: Semaphore,
+    gate: Gate,
     /// Calls that still fail, or panic.
     faults: AtomicU64,
     fault: Fault,
@@ -101,7 +99,7 @@ impl Sink {
         let shared = Shared {
             start: Instant::now(),
             calls: Mutex::default(),
-            gate: Semaphore::new(0),
+            gate: Gate::closed(),
             faults: AtomicU64::new(faults),
             fault,
         };
@@ -110,12 +108,12 @@ impl Sink {
 
     /// Lets one call through.
     pub(crate) fn open_one(&self) {
-        self.shared.gate.add_permits(1);
+        self.shared.gate.let_through(1);
     }
 
     /// Opens the gate for ever.
     pub(crate) fn open(&self) {
-        self.shared.gate.close();
+        self.shared.gate.open();
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {
@@ -161,9 +159,7 @@ impl<T: Key + Send> BatchSink<T> for Sink {
         calls.push(call);
         drop(calls);
         async move {
-            if let Ok(permit) = shared.gate.acquire().await {
-                permit.forget();
-            }
+            shared.gate.pass().await;
             let left = shared.faults.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             if left.is_ok() {
                 drop(batch);

@@ -1,5 +1,6 @@
-//! A waker that counts.
+//! Polls by hand: with a waker that counts, or with one that wakes nobody.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -19,7 +20,7 @@ impl Wakes {
 
     pub(crate) fn poll<F: Future + Unpin + ?Sized>(self: &Arc<Self>, future: &mut F) -> Poll<F::Output> {
         let waker = Waker::from(Arc::clone(self));
-        std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker))
+        Pin::new(future).poll(&mut Context::from_waker(&waker))
     }
 }
 
@@ -27,4 +28,9 @@ impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+/// Polls once, with a waker that wakes nobody.
+pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
