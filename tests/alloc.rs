@@ -1,47 +1,25 @@
 //! What allocates: no push, no eviction, one `push_all`, at most one a flush.
 //!
-//! One test in a binary of its own: the counter is the process's.
+//! Everything runs on the thread of its test, whose allocations are counted.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::future::{Future, poll_fn};
 use std::hint::black_box;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use backpressure::{BackpressureController, Batch, Flusher, Strategy};
 
-struct Counting;
-
-static CALLS: AtomicU64 = AtomicU64::new(0);
-static BYTES: AtomicI64 = AtomicI64::new(0);
-
-// SAFETY: all is handed on to `System`.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.fetch_add(1, Ordering::Relaxed);
-        BYTES.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        BYTES.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+#[path = "support/heap.rs"]
+mod heap;
 
 /// How often `code` allocates.
 fn allocations<R>(code: impl FnOnce() -> R) -> u64 {
-    let before = CALLS.load(Ordering::Relaxed);
+    let before = heap::calls();
     black_box(code());
-    CALLS.load(Ordering::Relaxed) - before
+    heap::calls() - before
 }
 
 type Controller = BackpressureController<u64>;
@@ -162,9 +140,9 @@ async fn a_flush_allocates_at_most_once_whatever_the_batch() {
         for round in 0..5 {
             let flushes = 1000 / batch as u64;
             (0..1000).for_each(|i| c.try_push(i).unwrap());
-            let before = CALLS.load(Ordering::Relaxed);
+            let before = heap::calls();
             flush_all(&c, &mut flusher).await;
-            let spent = CALLS.load(Ordering::Relaxed) - before;
+            let spent = heap::calls() - before;
             assert_eq!(c.snapshot().flushes.ok, (round + 1) * flushes);
             // The first round fills the slab and the spare batch.
             assert!(round == 0 || spent <= flushes, "{spent} allocations in {flushes} flushes of {batch}");
@@ -189,12 +167,12 @@ fn s_i03_polling_a_parked_push_again_keeps_one_waker() {
     let wakers = counts.clone().map(Waker::from);
     let mut poll = |i: usize| push.as_mut().poll(&mut Context::from_waker(&wakers[i]));
     assert!(poll(0).is_pending());
-    let before = BYTES.load(Ordering::Relaxed);
+    let before = heap::held();
     for i in 0..1_000_000 {
         // First the same waker, then two by turns.
         assert!(poll(usize::from(i >= 500_000) * (i % 2)).is_pending());
     }
-    let growth = BYTES.load(Ordering::Relaxed) - before;
+    let growth = heap::held() - before;
     assert!(growth < 4096, "it grew by {growth} bytes");
     assert_eq!(c.purge(), [0]);
     let wakes: usize = counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum();

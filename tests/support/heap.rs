@@ -10,9 +10,17 @@ static ALLOCATOR: Counting = Counting;
 
 thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread has asked for memory.
+#[allow(dead_code, reason = "each test binary counts what it needs")]
+pub(crate) fn calls() -> u64 {
+    CALLS.get()
 }
 
 /// Bytes that this thread has allocated and not freed. What another thread frees is not seen.
+#[allow(dead_code, reason = "each test binary counts what it needs")]
 pub(crate) fn held() -> isize {
     HELD.get()
 }
@@ -20,6 +28,9 @@ pub(crate) fn held() -> isize {
 fn count(bytes: isize) {
     // Another thread-local's destructor may come after this one is gone.
     let _ = HELD.try_with(|held| held.set(held.get() + bytes));
+    if bytes > 0 {
+        let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
+    }
 }
 
 // SAFETY: all is passed on to the system's allocator; the counters allocate nothing.

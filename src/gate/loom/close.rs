@@ -249,6 +249,7 @@ fn drained_is_not_seen_with_an_item_inside() {
 #[test]
 fn twin_last_permit_silent() {
     must_fail(Fault::LastPermitSilent, permit_dropped_after_close(1));
+    must_fail(Fault::LastPermitSilent, permit_dropped_at_close);
 }
 
 #[test]
@@ -258,6 +259,7 @@ fn twin_drained_by_two_loads() {
 
 #[test]
 fn twin_closed_seen_once() {
+    must_fail(Fault::ClosedSeenOnce, push_against_close(1));
     must_fail(Fault::ClosedSeenOnce, push_against_close(1));
 }
 
@@ -269,4 +271,15 @@ fn twin_serve_nobody() {
 #[test]
 fn twin_turn_relaxed() {
     must_fail(Fault::TurnRelaxed, push_and_close(1));
+}
+
+#[test]
+fn twin_room_before_take() {
+    must_fail(Fault::RoomBeforeTake, waiter_against_close(1));
+    must_fail(Fault::RoomBeforeTake, enqueue_against_close(1));
+}
+
+#[test]
+fn twin_send_in_two_steps() {
+    must_fail(Fault::SendInTwoSteps, permit_sent_after_close(1));
 }

@@ -193,3 +193,11 @@ fn twin_close_unlocked() {
 fn twin_evict_ignores_closed() {
     must_fail(Fault::EvictIgnoresClosed, evictor_and_close(1));
 }
+
+#[test]
+fn twin_room_before_take() {
+    must_fail(Fault::RoomBeforeTake, two_evictors(1));
+    must_fail(Fault::RoomBeforeTake, two_evictors(2));
+    must_fail(Fault::RoomBeforeTake, evictor_and_cancel(1));
+    must_fail(Fault::RoomBeforeTake, evictor_and_flusher(2));
+}

@@ -268,11 +268,16 @@ fn twin_limit_before_tail() {
 #[test]
 fn twin_full_by_equality() {
     must_fail(Fault::FullByEquality, hand_over(2));
+    must_fail(Fault::FullByEquality, enqueue_against_settle(1));
 }
 
 #[test]
 fn twin_serve_nobody() {
     must_fail(Fault::ServeNobody, hand_over(2));
+    must_fail(Fault::ServeNobody, enqueue_against_settle(1));
+    must_fail(Fault::ServeNobody, reserve_against_settle(1));
+    must_fail(Fault::ServeNobody, granted_in_part(2));
+    must_fail(Fault::ServeNobody, cancel_against_settle(1));
 }
 
 #[test]
@@ -284,4 +289,9 @@ fn twin_release_to_all() {
 #[test]
 fn twin_cancel_keeps_grant() {
     must_fail(Fault::CancelKeepsGrant, cancel_grant(2));
+}
+
+#[test]
+fn twin_room_before_take() {
+    must_fail(Fault::RoomBeforeTake, cancel_against_close(1));
 }
