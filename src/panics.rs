@@ -12,11 +12,15 @@ pub(crate) fn catch<R>(code: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(code)).map_err(discard).ok()
 }
 
-/// Drops what a panic carried, which may panic once more; what that one carries is forgotten.
-fn discard(payload: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        mem::forget(again);
+/// Drops what a panic carried, which may panic once more, with something else to drop: a chain that long is forgotten.
+fn discard(mut payload: Box<dyn Any + Send>) {
+    for _ in 0..8 {
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            Ok(()) => return,
+            Err(next) => payload = next,
+        }
     }
+    mem::forget(payload);
 }
 
 #[cfg(test)]
