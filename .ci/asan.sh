@@ -57,8 +57,9 @@ suite() {
 
 # An allocation that cannot be had is an answer to the crate, so it has to be one to the sanitizer's allocator.
 export ASAN_OPTIONS=allocator_may_return_null=1
+export LSAN_OPTIONS="suppressions=$PWD/.ci/lsan.supp:print_suppressions=0"
 for ((round = 1; round <= rounds; round++)); do
-    suite | tee -a "$out/log"
+    suite --no-fail-fast | tee -a "$out/log"
 done
 count=$(passed "$out/log")
 [ "$count" -gt 0 ] || fail "no test ran"

@@ -98,13 +98,13 @@ fn two_ends() {
         })
         .build(never)
         .unwrap();
-    let c: &'static BackpressureController<Slow> = Box::leak(Box::new(c));
     let returned = Arc::new(AtomicUsize::new(0));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let handle = runtime.handle().clone();
     assert!(c.try_push(Slow([0; Slow::SIZE])).is_ok());
     let permit = c.try_reserve().unwrap();
-    let mut drain = Box::pin(c.drain(Duration::ZERO));
+    let ender = c.clone();
+    let mut drain = Box::pin(async move { ender.drain(Duration::ZERO).await });
     runtime.block_on(async {
         assert!(poll(&mut drain).is_pending());
         tokio::time::sleep(Duration::from_millis(150)).await;
