@@ -287,3 +287,29 @@ fn a_panic_that_carries_another_costs_no_items() {
     drop(flusher);
     assert_eq!((told.load(Ordering::SeqCst), c.snapshot().panics), (4, 4));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_verdict_that_comes_after_the_end_harms_nobody() {
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+    let told = Arc::new(AtomicUsize::new(0));
+    let hook = Arc::clone(&told);
+    let c = BackpressureController::<u32>::builder(4)
+        .fixed(2, Duration::ZERO)
+        .on_loss(move |_| {
+            hook.fetch_add(1, Ordering::SeqCst);
+        })
+        .spawn(move |batch: Batch<u32>| {
+            let sender = sender.clone();
+            async move {
+                let _ = sender.send(batch).await;
+                std::future::pending().await
+            }
+        })
+        .unwrap();
+    c.push_all([1, 2]).await.unwrap();
+    let mut batch = receiver.recv().await.unwrap();
+    assert_eq!(c.drain(Duration::from_secs(1)).await.not_returned, 2);
+    batch.fail(0, Grudge);
+    drop(batch);
+    assert_eq!((told.load(Ordering::SeqCst), c.snapshot().panics), (2, 1));
+}

@@ -74,8 +74,8 @@ impl<T> Core<T> {
         }
     }
 
-    /// Drops items one by one: a panic of one neither spares the others nor meets a second one.
-    pub(crate) fn drop_items(&self, items: impl IntoIterator<Item = T>) {
+    /// Drops items, or verdicts on them, one by one: a panic of one neither spares the others nor meets a second one.
+    pub(crate) fn drop_items<I>(&self, items: impl IntoIterator<Item = I>) {
         for item in items {
             self.guard(|| drop(item));
         }

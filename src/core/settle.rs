@@ -55,11 +55,13 @@ impl<T> Core<T> {
                 drop(locked);
                 // They were counted when drain's deadline passed.
                 self.lose_all(items, LossReason::Abandoned, None);
+                self.drop_items(marks);
             }
             Some(Phase::DeliveredOut | Phase::Home) | None => {
                 flights.remove(key);
                 drop(locked);
                 self.drop_items(items);
+                self.drop_items(marks);
             }
         }
     }
