@@ -300,3 +300,55 @@ fn abandon_buffer<T>(locked: &mut Locked<'_, T, Hangar<T>>) {
     locked.desk().rest.ending.leftovers = leftovers;
     locked.settle(first..first + count, Outcome::Lost(LossReason::Abandoned));
 }
+
+#[cfg(all(test, not(backpressure_loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::core::Parameters;
+    use crate::state::{Levels, Watermarks};
+    use crate::strategy::Strategy;
+
+    /// A core that has ended, and afterwards an item in its ring, as a producer leaves it that was preempted before its write.
+    fn ended_with_a_late_item() -> (Core<u32>, Arc<AtomicUsize>) {
+        let told = Arc::new(AtomicUsize::new(0));
+        let hook = Arc::clone(&told);
+        let core = Core::new(Parameters {
+            capacity: 2,
+            levels: Levels::new(Watermarks::default(), 2, 1),
+            strategy: Strategy::Block,
+            on_loss: Some(Box::new(move |loss| {
+                assert_eq!((loss.item, loss.reason), (Some(7), LossReason::Abandoned));
+                hook.fetch_add(1, Ordering::Relaxed);
+            })),
+            drain_on_drop: Duration::ZERO,
+            nonce: 1,
+        });
+        let core = core.expect("memory");
+        assert!(core.reserve(1));
+        core.finish();
+        core.gate.send(7);
+        assert_eq!((core.snapshot().buffered, told.load(Ordering::Relaxed)), (1, 0));
+        (core, told)
+    }
+
+    #[test]
+    fn what_is_written_after_the_end_is_told_when_the_last_handle_is_gone() {
+        let (core, told) = ended_with_a_late_item();
+        drop(core);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_is_written_after_the_end_is_told_when_a_drain_looks() {
+        let (core, told) = ended_with_a_late_item();
+        let (id, _) = core.start_drain(Duration::ZERO);
+        let Poll::Ready(report) = core.poll_drain(id, &mut Context::from_waker(Waker::noop())) else {
+            panic!("it has ended")
+        };
+        assert_eq!((report.totals.abandoned, report.totals.depth), (1, 0));
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+}
