@@ -78,6 +78,9 @@ pub enum LossReason {
     Purged,
     /// Left behind at drain's deadline, or when the flusher died.
     Abandoned,
+    /// Refused, where no caller could take it back: by an adapter, or sampled out of a `push_all`. It counts as refused,
+    /// not as lost, since it was never accepted.
+    Refused(RefuseReason),
 }
 
 impl LossReason {
@@ -90,6 +93,7 @@ impl LossReason {
             Self::Expired => "expired",
             Self::Purged => "purged",
             Self::Abandoned => "abandoned",
+            Self::Refused(_) => "refused",
         }
     }
 }
