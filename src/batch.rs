@@ -46,6 +46,8 @@ pub(crate) struct Parts<T> {
     pub(crate) attempt: u32,
     pub(crate) reason: FlushReason,
     pub(crate) lost_before: Losses,
+    /// What the items stand for; empty if each stands for itself.
+    pub(crate) weights: Vec<u64>,
 }
 
 impl<T> Batch<T> {
@@ -136,6 +138,23 @@ impl<T> Batch<T> {
     #[must_use]
     pub const fn lost_before(&self) -> Losses {
         self.parts.lost_before
+    }
+
+    /// How many offers an item stands for: 1, unless it was kept by [`Strategy::Sample`](crate::Strategy::Sample). The sum
+    /// over all items estimates how many were offered, without bias.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such item.
+    #[must_use]
+    pub fn weight(&self, index: usize) -> u64 {
+        assert!(index < self.parts.seqs.len(), "no item {index} in a batch of {}", self.parts.seqs.len());
+        self.parts.weights.get(index).copied().unwrap_or(1)
+    }
+
+    /// The items that are still in it, each with its [`weight`](Self::weight).
+    pub fn weighted(&self) -> impl Iterator<Item = (&T, u64)> {
+        self.iter().enumerate().map(|(index, item)| (item, self.weight(index)))
     }
 
     fn mark(&mut self, index: usize, mark: Mark) {

@@ -227,7 +227,8 @@ impl<T: Send + 'static> Builder<T> {
             return Err(BuildError::FlushTimeoutZero);
         }
         self.retry.check()?;
-        Ok(batch)
+        self.strategy.check()?;
+        Ok(self.strategy.batch_limit(batch, self.capacity))
     }
 }
 

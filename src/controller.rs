@@ -11,7 +11,7 @@ use crate::error::{PushError, ReserveError};
 use crate::flush::Flush;
 use crate::ledger::Snapshot;
 use crate::permit::{Permit, Reserve, ReserveMany};
-use crate::push::{Push, PushAll, push_blocking};
+use crate::push::{Push, PushAll, PushTracked, push_blocking};
 use crate::state::State;
 use crate::watch::StateWatch;
 
@@ -75,13 +75,48 @@ impl<T> BackpressureController<T> {
         Push::new(&self.core, item, Some(limit))
     }
 
-    /// Pushes an item without waiting.
+    /// Pushes an item like [`push`](Self::push), and tells afterwards what becomes of it: the [`Delivery`](crate::Delivery) resolves exactly
+    /// once, when the item is delivered or lost, in whatever way.
     ///
-    /// When full: `DropOldest` evicts, every other strategy refuses.
+    /// It takes the head lock for the time of a push, which costs some ten times an ordinary one; the others pay nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`push`](Self::push): once the item was moved into the buffer it stays, and its fate is told to nobody.
+    ///
+    /// # Accounting
+    ///
+    /// As for [`push`](Self::push).
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the item: `Full` or `Closed`.
+    /// As for [`push`](Self::push).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use backpressure::{BackpressureController, Batch};
+    ///
+    /// let events = BackpressureController::builder(10).spawn(|_: Batch<&str>| async { Ok(()) })?;
+    /// let delivery = events.push_tracked("order 17").await?;
+    /// assert!(delivery.await.is_delivered()); // now its sender may be told
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn push_tracked(&self, item: T) -> PushTracked<'_, T> {
+        PushTracked::new(&self.core, item)
+    }
+
+    /// Pushes an item without waiting.
+    ///
+    /// When full: `DropOldest` evicts, `Sample` and `Custom` are asked, every other strategy refuses, and so does what would
+    /// have to wait.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the item: `Full`, `Sampled` or `Closed`.
     #[inline]
     pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
         self.core.try_push(item)
@@ -121,7 +156,8 @@ impl<T> BackpressureController<T> {
     /// # Errors
     ///
     /// [`PushAllError`](crate::PushAllError) at the first item that is refused; it returns that item and all the rest. The
-    /// pulled ones count as refused.
+    /// pulled ones count as refused. An item that is sampled out is no reason to stop: it goes to `on_loss` as
+    /// [`Refused`](crate::LossReason::Refused).
     ///
     /// # Panics
     ///

@@ -3,6 +3,7 @@
 mod admit;
 mod context;
 mod ending;
+mod levers;
 mod loss;
 mod settle;
 
@@ -17,6 +18,7 @@ use tokio::sync::{Notify, watch};
 pub(crate) use self::admit::{Admitted, Queued};
 pub(crate) use self::context::Inside;
 pub(crate) use self::ending::{DrainId, Ending};
+use self::levers::Levers;
 pub use self::loss::Loss;
 pub(crate) use self::loss::LossHook;
 pub(crate) use self::settle::{End, Left};
@@ -29,11 +31,14 @@ use crate::panics::catch;
 use crate::report::FlushReport;
 use crate::state::{Levels, State};
 use crate::strategy::Strategy;
+use crate::sync::CachePadded;
 use crate::time::{Clock, Tick};
 
 pub(crate) struct Core<T> {
     gate: Gate<T, Hangar<T>>,
-    strategy: Strategy<T>,
+    levers: Levers<T>,
+    /// Numbers the draws of samples.
+    draws: CachePadded<AtomicU64>,
     on_loss: Option<LossHook<T>>,
     /// Wakes the flusher.
     bell: Notify,
@@ -89,9 +94,12 @@ impl<T> Core<T> {
             promised: (0, FlushReason::Full),
             ending: Ending::default(),
         };
+        let gate = Gate::new(parameters.capacity, parameters.levels, Clock::start(), hangar)?;
+        gate.lock().set_posture(parameters.strategy.posture());
         Some(Self {
-            gate: Gate::new(parameters.capacity, parameters.levels, Clock::start(), hangar)?,
-            strategy: parameters.strategy,
+            gate,
+            levers: Levers::new(&parameters.strategy),
+            draws: CachePadded::default(),
             on_loss: parameters.on_loss,
             bell: Notify::new(),
             states: watch::Sender::new(State::Normal),
@@ -115,11 +123,14 @@ impl<T> Core<T> {
     }
 
     fn apply_slow(&self, effects: Effects) {
-        let Effects { wakers, bell, state } = effects;
+        let Effects { wakers, bell, state, fates } = effects;
         if bell {
             catch(|| self.bell.notify_one());
         }
         wake_all(wakers);
+        for (receipt, fate) in fates {
+            catch(|| receipt.tell(fate));
+        }
         if state {
             // Whoever comes last publishes the last state, whatever the order in which they get here.
             catch(|| {
@@ -247,15 +258,17 @@ impl<T> Core<T> {
         flight.attempts = flight.attempts.saturating_add(1);
         flight.phase = Phase::Out;
         flight.extra = Duration::ZERO;
+        let seqs = flight.seqs.clone();
         (flight.is_counted, flight.is_judged, flight.is_ok) = (false, false, false);
         let parts = Parts {
             id: flight.id,
-            seqs: flight.seqs.clone(),
             items: mem::take(&mut flight.items),
             marks: Vec::new(),
             attempt: flight.attempts,
             reason: flight.reason,
             lost_before: flight.lost_before,
+            weights: locked.weights((0..seqs.len()).map(|i| seqs.get(i))),
+            seqs,
         };
         drop(locked);
         Some(Batch::new(Arc::clone(self), key, parts))
@@ -302,7 +315,7 @@ impl<T> Core<T> {
         let mut locked = self.gate.lock();
         let figures = locked.figures();
         let outstanding = figures.buffered + figures.in_flight;
-        let id = locked.desk().ledger.open_barrier(figures.accepted, outstanding);
+        let id = locked.desk().ledger.open_barrier(figures.end, outstanding);
         locked.rouse();
         self.apply(locked.leave());
         id
@@ -336,10 +349,11 @@ impl<T> Core<T> {
         let ledger = &mut desk.ledger;
         ledger.peak_depth = ledger.peak_depth.max(figures.depth());
         let lost = ledger.total.lost;
+        let accepted = figures.end + ledger.displaced;
         let at_home = desk.rest.flights.iter().filter(|flight| flight.phase == Phase::Home && flight.is_counted);
         Snapshot {
-            offered: figures.accepted + refused.total() + ledger.cancelled + waiting,
-            accepted: figures.accepted,
+            offered: accepted + refused.total() + ledger.cancelled + waiting,
+            accepted,
             refused,
             cancelled: ledger.cancelled,
             waiting,
@@ -356,6 +370,7 @@ impl<T> Core<T> {
             capacity: self.gate.capacity() as u64,
             peak_depth: ledger.peak_depth,
             waiting_producers,
+            sample_rate: self.levers.strategy().sample_rate(state),
             retried: ledger.retried,
             retry_waiting: at_home.map(|flight| flight.seqs.len() as u64).sum(),
             flushes: ledger.flushes,

@@ -292,6 +292,8 @@ pub enum BuildError {
     RetryFactor(f64),
     /// At most 0 attempts, so that nothing would ever be sent.
     RetryAttemptsZero,
+    /// A sample of 1 in 0.
+    SampleRateZero,
     /// Spawning outside a tokio runtime.
     NoRuntime,
     /// Spawning on a tokio runtime without time enabled.
@@ -316,6 +318,7 @@ impl fmt::Display for BuildError {
                 write!(f, "the retry factor must be a finite number of at least 1, not {factor}")
             }
             Self::RetryAttemptsZero => f.write_str("the most attempts are 0"),
+            Self::SampleRateZero => f.write_str("a sample keeps 1 in 0"),
             Self::NoRuntime => f.write_str("there is no tokio runtime here"),
             Self::NoTimer => f.write_str("the tokio runtime has no time enabled"),
         }

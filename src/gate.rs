@@ -4,21 +4,30 @@
 //! [`Locked::finish`], which hands free room to the oldest waiters, publishes the rest, follows the state, and arms the
 //! alarm anew; what must happen outside the lock comes back as [`Effects`]. No user code runs inside.
 
+mod displace;
 #[cfg(all(test, backpressure_loom))]
 mod loom;
 mod stamps;
+mod tags;
 mod waiters;
 
+use std::error::Error;
+use std::mem;
 use std::ops::Range;
+use std::sync::Arc;
 use std::task::Waker;
 
+pub(crate) use self::displace::{Evicted, Merged};
 use self::stamps::Stamps;
+pub(crate) use self::tags::Tag;
+use self::tags::Tags;
 pub(crate) use self::waiters::{Key, Parked, Wait};
 use self::waiters::{Waiters, Want};
-use crate::error::{LossReason, RefuseReason};
+use crate::error::RefuseReason;
 use crate::ledger::{Ledger, Outcome, Refusals};
-use crate::ring::{HeadGuard, Popped, Ring, Word};
-use crate::state::{Levels, Machine, State, StateCell, Transitions};
+use crate::receipt::{Fate, Receipt};
+use crate::ring::{HeadGuard, Ring, Word};
+use crate::state::{Levels, Machine, Posture, Reflex, State, StateCell, Transitions};
 use crate::sync::{Fault, fault};
 use crate::time::{Clock, Tick};
 
@@ -38,13 +47,17 @@ pub(crate) struct Desk<T, R> {
     waiters: Waiters<T>,
     pub(crate) ledger: Ledger,
     machine: Machine,
+    posture: Posture,
     stamps: Stamps,
+    tags: Tags,
     /// The buffer was seen empty: the next item is the first, and its time is to be noted.
     empty: bool,
     /// The flusher sleeps until the buffer reaches this place, or until something else happens.
     sleeper: Option<Option<Word>>,
     pub(crate) rest: R,
 }
+
+type SharedError = Arc<dyn Error + Send + Sync>;
 
 /// What is to be done after the lock is released.
 #[derive(Debug, Default)]
@@ -56,20 +69,22 @@ pub(crate) struct Effects {
     pub(crate) bell: bool,
     /// The published state has changed.
     pub(crate) state: bool,
+    /// What became of items whose producers want to know.
+    pub(crate) fates: Vec<(Receipt, Fate)>,
 }
 
 impl Effects {
     #[inline]
     pub(crate) fn is_none(&self) -> bool {
-        self.wakers.is_empty() && !self.bell && !self.state
+        self.wakers.is_empty() && !self.bell && !self.state && self.fates.is_empty()
     }
 }
 
 /// The figures of one instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
-    /// The total of the ring's tail: all items ever accepted.
-    pub(crate) accepted: u64,
+    /// The position behind the youngest item: the total of the ring's tail.
+    pub(crate) end: u64,
     pub(crate) buffered: u64,
     pub(crate) in_flight: u64,
     pub(crate) reserved: u64,
@@ -81,6 +96,11 @@ impl Figures {
     pub(crate) fn depth(&self) -> u64 {
         self.reserved + self.buffered + self.in_flight
     }
+
+    /// The position of the youngest buffered item.
+    fn youngest(&self) -> Option<u64> {
+        (self.buffered > 0).then(|| self.end - 1)
+    }
 }
 
 /// Why a producer cannot be served at once.
@@ -90,19 +110,6 @@ pub(crate) enum NoRoom {
     Closed,
 }
 
-/// How an eviction ended.
-#[derive(Debug)]
-pub(crate) enum Evicted<T> {
-    /// The item is in, for the victim, or in room that has come meanwhile.
-    Stored,
-    /// The intake is shut.
-    Closed(T),
-    /// Nothing can be displaced: all is in flight or reserved.
-    Full(T),
-    /// The oldest is claimed and not written yet.
-    Unwritten(T),
-}
-
 impl<T, R> Gate<T, R> {
     /// `None` if the memory cannot be had.
     pub(crate) fn new(capacity: usize, levels: Levels, clock: Clock, rest: R) -> Option<Self> {
@@ -110,7 +117,9 @@ impl<T, R> Gate<T, R> {
             waiters: Waiters::new(),
             ledger: Ledger::default(),
             machine: Machine::new(levels),
+            posture: Posture::REFUSE,
             stamps: Stamps::new(),
+            tags: Tags::new(),
             empty: true,
             sleeper: None,
             rest,
@@ -164,6 +173,16 @@ impl<T, R> Gate<T, R> {
         self.state.get()
     }
 
+    /// Whether the strategy is to be asked about every item now.
+    #[inline(always)]
+    pub(crate) fn is_asked(&self) -> bool {
+        self.state.is_asked()
+    }
+
+    pub(crate) fn reflex(&self) -> Reflex {
+        self.state.reflex()
+    }
+
     pub(crate) fn pressure(&self) -> f64 {
         self.levels.pressure(self.depth())
     }
@@ -211,7 +230,7 @@ impl<T, R> Locked<'_, T, R> {
         let word = self.head.tail_exact();
         let buffered = self.head.buffered(word);
         Figures {
-            accepted: self.head.taken_total() + buffered,
+            end: self.head.taken_total() + buffered,
             buffered,
             in_flight: self.head.in_flight(),
             reserved: word.reserved(),
@@ -245,6 +264,11 @@ impl<T, R> Locked<'_, T, R> {
             Parked::One(slot) => {
                 if let Some(item) = slot.take() {
                     *slot = self.gate.ring.push(item).err();
+                }
+            }
+            Parked::Tagged(slot) => {
+                if let Some((item, mut tag)) = slot.take() {
+                    *slot = self.store(item, &mut tag).err().map(|item| (item, tag));
                 }
             }
             Parked::Many(items) => {
@@ -326,9 +350,11 @@ impl<T, R> Locked<'_, T, R> {
         while n > 0 {
             match self.head.waiters.next_want() {
                 None => break,
-                Some(Want::Store(item)) => {
+                Some(Want::Store(item, tag)) => {
                     // Whether this reaches the alarm does not matter: `finish` looks anyway.
-                    self.gate.ring.send(item);
+                    let (_, next) = self.gate.ring.send(item);
+                    let position = self.head.position(next.place()) - 1;
+                    self.head.tags.insert(position, tag);
                     n -= 1;
                 }
                 Some(Want::Reserve(wanted)) => {
@@ -342,37 +368,21 @@ impl<T, R> Locked<'_, T, R> {
         n
     }
 
-    /// Displaces the oldest item, which comes back, for `item`: one for one, so no room comes of it, and nobody's turn passes.
-    /// Ends with [`finish_eviction`](Self::finish_eviction).
-    pub(crate) fn evict(&mut self, item: T) -> (Evicted<T>, Option<T>) {
-        if self.head.tail().is_closed() && !fault(Fault::EvictIgnoresClosed) {
-            return (Evicted::Closed(item), None);
+    /// Stores an item with a tag, if there is room and the intake is open.
+    pub(crate) fn store(&mut self, item: T, tag: &mut Tag) -> Result<(), T> {
+        if self.head.tail().is_closed() {
+            return Err(item);
         }
-        // Room that has come meanwhile is the waiters' first.
-        self.serve();
-        let item = match self.head.place(item) {
-            Ok(()) => return (Evicted::Stored, None),
-            Err(item) => item,
-        };
-        let victim = match self.head.pop() {
-            Popped::Item(victim) => victim,
-            Popped::Empty => return (Evicted::Full(item), None),
-            Popped::Unwritten => return (Evicted::Unwritten(item), None),
-        };
-        let position = self.head.taken_total() - 1;
-        self.settle(position..position + 1, Outcome::Lost(LossReason::Evicted));
-        // The victim's room is not published: nobody else can have it.
-        let evicted = self.head.place(item).map_or_else(Evicted::Full, |()| Evicted::Stored);
-        (evicted, Some(victim))
+        self.place(item, tag)
     }
 
-    /// Ends a section that evicted: one item left for each that came, so the state need not be followed.
-    pub(crate) fn finish_eviction(mut self) -> Effects {
-        self.head.publish();
-        if self.effects.is_none() && !self.gate.ring.is_due(self.head.tail()) {
-            return self.effects;
+    /// What the items at these positions stand for; empty if each stands for itself.
+    pub(crate) fn weights(&mut self, positions: impl Iterator<Item = u64>) -> Vec<u64> {
+        if self.head.tags.is_empty() {
+            return Vec::new();
         }
-        self.finish()
+        let weights: Vec<_> = positions.map(|position| self.head.tags.weight(position)).collect();
+        if weights.iter().all(|weight| *weight == 1) { Vec::new() } else { weights }
     }
 
     /// Moves up to `max` buffered items to the end of `out`.
@@ -382,6 +392,14 @@ impl<T, R> Locked<'_, T, R> {
 
     /// Settles the taken items at `positions`: counts them, and gives their room free.
     pub(crate) fn settle(&mut self, positions: Range<u64>, outcome: Outcome) {
+        self.settle_with(positions, outcome, None);
+    }
+
+    /// Like [`settle`](Self::settle), with what the sink said, for those who want to know.
+    pub(crate) fn settle_with(&mut self, positions: Range<u64>, outcome: Outcome, error: Option<&SharedError>) {
+        if !self.head.tags.is_empty() {
+            self.tell_fates(&positions, outcome, error);
+        }
         self.note_peak();
         self.head.free(positions.end - positions.start);
         let desk: &mut Desk<T, R> = &mut self.head;
@@ -444,6 +462,12 @@ impl<T, R> Locked<'_, T, R> {
         (self.gate.state.get(), self.head.machine.transitions())
     }
 
+    /// What pushes are to know of the strategy.
+    pub(crate) fn set_posture(&mut self, posture: Posture) {
+        self.head.posture = posture;
+        self.gate.state.set(self.gate.state.get(), posture);
+    }
+
     /// Ends the section: serves the waiters, publishes the room, follows the state, arms the alarm, unlocks.
     pub(crate) fn finish(mut self) -> Effects {
         self.serve();
@@ -457,6 +481,25 @@ impl<T, R> Locked<'_, T, R> {
         self.effects
     }
 
+    /// Stores an item in free room, published or not.
+    #[inline]
+    fn place(&mut self, item: T, tag: &mut Tag) -> Result<(), T> {
+        let place = self.head.place(item)?;
+        if !tag.is_plain() {
+            let position = self.head.position(place.place());
+            self.head.tags.insert(position, mem::replace(tag, Tag::PLAIN));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn tell_fates(&mut self, positions: &Range<u64>, outcome: Outcome, error: Option<&SharedError>) {
+        while let Some(tag) = self.head.tags.pop_in(positions) {
+            let told = tag.receipt.map(|receipt| (receipt, outcome.fate(error)));
+            self.effects.fates.extend(told);
+        }
+    }
+
     /// Hands free room to the oldest waiters, before it is published to anyone else.
     fn serve(&mut self) {
         if self.head.waiters.queued() == 0 || fault(Fault::ServeNobody) {
@@ -465,10 +508,10 @@ impl<T, R> Locked<'_, T, R> {
         while self.head.has_spare(self.head.tail()) {
             match self.head.waiters.next_want() {
                 None => return,
-                Some(Want::Store(item)) => {
-                    if let Err(item) = self.head.place(item) {
+                Some(Want::Store(item, mut tag)) => {
+                    if let Err(item) = self.place(item, &mut tag) {
                         // Not reached: room that is not published is the waiters'. An item is not risked on it.
-                        self.head.waiters.put_back(item);
+                        self.head.waiters.put_back(item, tag);
                         return;
                     }
                 }
@@ -497,7 +540,7 @@ impl<T, R> Locked<'_, T, R> {
             let depth = self.head.depth(word);
             self.head.ledger.peak_depth = self.head.ledger.peak_depth.max(depth);
             if let Some(state) = self.head.machine.observe(depth, word.is_closed()) {
-                self.gate.state.set(state);
+                self.gate.state.set(state, self.head.posture);
                 self.effects.state = true;
             }
             let at = self.next_alarm();

@@ -6,18 +6,37 @@
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use crate::error::{LossReason, RefuseReason};
+use crate::receipt::Fate;
 use crate::state::{State, Transitions};
-use crate::sync::CachePadded;
+use crate::sync::{CachePadded, STRIPES, stripe};
 
 /// What became of an accepted item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Delivered,
-    Lost(LossReason),
+    Failed,
+    Evicted,
+    Purged,
+    Abandoned,
+}
+
+impl Outcome {
+    /// What a receipt tells of it.
+    pub(crate) fn fate(self, error: Option<&Arc<dyn Error + Send + Sync>>) -> Fate {
+        let reason = match self {
+            Self::Delivered => return Fate::Delivered,
+            Self::Failed => LossReason::Failed,
+            Self::Evicted => LossReason::Evicted,
+            Self::Purged => LossReason::Purged,
+            Self::Abandoned => LossReason::Abandoned,
+        };
+        Fate::Lost { reason, error: error.cloned() }
+    }
 }
 
 /// Items by outcome.
@@ -29,10 +48,15 @@ pub(crate) struct Tally {
 
 impl Tally {
     fn add(&mut self, outcome: Outcome, n: u64) {
-        match outcome {
-            Outcome::Delivered => self.delivered += n,
-            Outcome::Lost(reason) => *self.lost.of(reason) += n,
-        }
+        let lost = &mut self.lost;
+        let figure = match outcome {
+            Outcome::Delivered => &mut self.delivered,
+            Outcome::Failed => &mut lost.failed,
+            Outcome::Evicted => &mut lost.evicted,
+            Outcome::Purged => &mut lost.purged,
+            Outcome::Abandoned => &mut lost.abandoned,
+        };
+        *figure += n;
     }
 }
 
@@ -57,16 +81,6 @@ impl Losses {
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.failed + self.evicted + self.expired + self.purged + self.abandoned
-    }
-
-    fn of(&mut self, reason: LossReason) -> &mut u64 {
-        match reason {
-            LossReason::Failed => &mut self.failed,
-            LossReason::Evicted => &mut self.evicted,
-            LossReason::Expired => &mut self.expired,
-            LossReason::Purged => &mut self.purged,
-            LossReason::Abandoned => &mut self.abandoned,
-        }
     }
 
     fn since(&self, earlier: &Self) -> Self {
@@ -125,6 +139,8 @@ pub(crate) struct Ledger {
     pub(crate) retried: u64,
     pub(crate) flushes: Flushes,
     pub(crate) peak_depth: u64,
+    /// Items that gave their place, not only their room, to a newer one.
+    pub(crate) displaced: u64,
     /// The losses that a batch has already told its sink of.
     told: Losses,
     barriers: Vec<Barrier>,
@@ -154,6 +170,15 @@ impl Ledger {
             if barrier.outstanding == 0 {
                 wakers.extend(barrier.waker.take());
             }
+        }
+    }
+
+    /// Counts the item at `position` as evicted, and a newer one as accepted in its place.
+    pub(crate) fn displace(&mut self, position: u64) {
+        self.displaced += 1;
+        self.total.add(Outcome::Evicted, 1);
+        for barrier in self.barriers.iter_mut().filter(|barrier| position < barrier.end && barrier.outstanding > 0) {
+            barrier.tally.add(Outcome::Evicted, 1);
         }
     }
 
@@ -200,8 +225,6 @@ pub(crate) struct Refusals {
     stripes: [CachePadded<[AtomicU64; RefuseReason::COUNT]>; STRIPES],
 }
 
-const STRIPES: usize = 16;
-
 impl Refusals {
     #[inline]
     pub(crate) fn add(&self, reason: RefuseReason, n: u64) {
@@ -224,17 +247,6 @@ impl Refusals {
             no_timer: sum(RefuseReason::NoTimer),
         }
     }
-}
-
-/// The stripe of this thread.
-fn stripe() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        // Ordering: Relaxed, only the numbers matter.
-        static STRIPE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES;
-    }
-    // A push from the destructor of another thread-local comes after this one is gone.
-    STRIPE.try_with(|stripe| *stripe).unwrap_or(0)
 }
 
 /// Items given back to their producers, by reason.
@@ -312,6 +324,8 @@ pub struct Snapshot {
     pub peak_depth: u64,
     /// Producers that wait for room: pushes and reservations.
     pub waiting_producers: u64,
+    /// The strategy keeps one item in so many just now: 1 unless it is [`Strategy::Sample`](crate::Strategy::Sample).
+    pub sample_rate: u32,
     /// Items sent to the sink again.
     pub retried: u64,
     /// Items of batches that wait for another attempt; part of `in_flight`.
@@ -393,8 +407,8 @@ mod tests {
         ledger.settle(5..15, Outcome::Delivered, &mut wakers);
         assert_eq!(ledger.poll_barrier(id, Waker::noop().clone()).1, 5);
         assert!(wakers.is_empty());
-        ledger.settle(20..30, Outcome::Lost(LossReason::Evicted), &mut wakers);
-        ledger.settle(0..5, Outcome::Lost(LossReason::Failed), &mut wakers);
+        ledger.settle(20..30, Outcome::Evicted, &mut wakers);
+        ledger.settle(0..5, Outcome::Failed, &mut wakers);
         assert_eq!(wakers.len(), 1);
         let (tally, outstanding, _) = ledger.poll_barrier(id, Waker::noop().clone());
         assert_eq!(outstanding, 0);
@@ -431,7 +445,7 @@ mod tests {
     #[test]
     fn losses_are_told_once() {
         let mut ledger = Ledger::default();
-        ledger.settle(0..3, Outcome::Lost(LossReason::Evicted), &mut Vec::new());
+        ledger.settle(0..3, Outcome::Evicted, &mut Vec::new());
         assert_eq!(ledger.untold().evicted, 3);
         assert_eq!(ledger.untold().total(), 0);
     }

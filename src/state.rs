@@ -199,19 +199,71 @@ impl Machine {
     }
 }
 
-/// The published state, readable without the lock; written only under it.
+/// What a push knows of the strategy without asking it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Posture {
+    /// From this state on the strategy is asked about every item; `None`: only about those that find no room.
+    pub(crate) ask_from: Option<State>,
+    pub(crate) reflex: Reflex,
+}
+
+impl Posture {
+    pub(crate) const REFUSE: Self = Self { ask_from: None, reflex: Reflex::Refuse };
+}
+
+/// What becomes of an item that finds no room and whose producer does not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Reflex {
+    /// It is refused.
+    Refuse = 0,
+    /// It displaces the oldest one.
+    Evict = 1,
+    /// The strategy is asked.
+    Ask = 2,
+}
+
+/// The published state with what it makes of the posture, readable without the lock; written only under it.
+///
+/// ```text
+///  7     6 5      4  3       2     0
+/// +-------+--------+-------+--------+
+/// |   -   | reflex | ASKED | state  |
+/// +-------+--------+-------+--------+
+/// ```
 #[derive(Debug, Default)]
 pub(crate) struct StateCell(AtomicU8);
+
+const STATE: u8 = 0b111;
+const ASKED: u8 = 1 << 3;
+const REFLEX_SHIFT: u32 = 4;
 
 impl StateCell {
     pub(crate) fn get(&self) -> State {
         // Ordering: Relaxed, a single word; whoever must see the last state reads it after a wake-up that orders it.
-        State::ALL[usize::from(self.0.load(Ordering::Relaxed)).min(4)]
+        State::ALL[usize::from(self.0.load(Ordering::Relaxed) & STATE).min(4)]
     }
 
-    pub(crate) fn set(&self, state: State) {
+    /// Whether the strategy is to be asked about every item now.
+    #[inline(always)]
+    pub(crate) fn is_asked(&self) -> bool {
+        // Ordering: Relaxed, as above.
+        self.0.load(Ordering::Relaxed) & ASKED != 0
+    }
+
+    pub(crate) fn reflex(&self) -> Reflex {
+        // Ordering: Relaxed, as above.
+        match self.0.load(Ordering::Relaxed) >> REFLEX_SHIFT {
+            0 => Reflex::Refuse,
+            1 => Reflex::Evict,
+            _ => Reflex::Ask,
+        }
+    }
+
+    pub(crate) fn set(&self, state: State, posture: Posture) {
+        let asked = if posture.ask_from.is_some_and(|from| state >= from) { ASKED } else { 0 };
         // Ordering: Relaxed, as above; the head lock orders the writers.
-        self.0.store(state as u8, Ordering::Relaxed);
+        self.0.store(state as u8 | asked | (posture.reflex as u8) << REFLEX_SHIFT, Ordering::Relaxed);
     }
 }
 
@@ -270,6 +322,21 @@ mod tests {
             assert!(Watermarks::new(low, high).is_err(), "{low} {high}");
         }
         assert!(Watermarks::new(f64::MIN_POSITIVE, 1.0).is_ok());
+    }
+
+    #[test]
+    fn the_cell_keeps_what_it_was_set_to() {
+        let cell = StateCell::default();
+        assert_eq!((cell.get(), cell.is_asked(), cell.reflex()), (State::Normal, false, Reflex::Refuse));
+        for state in State::ALL {
+            for ask_from in State::ALL.map(Some).into_iter().chain([None]) {
+                for reflex in [Reflex::Refuse, Reflex::Evict, Reflex::Ask] {
+                    cell.set(state, Posture { ask_from, reflex });
+                    let asked = ask_from.is_some_and(|from| state >= from);
+                    assert_eq!((cell.get(), cell.is_asked(), cell.reflex()), (state, asked, reflex));
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,10 +1,16 @@
 //! What happens to an item that finds no room: a pure decision.
 
+mod sample;
+
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::state::State;
+pub(crate) use self::sample::Draw;
+pub use self::sample::Sample;
+use crate::error::BuildError;
+use crate::state::{Posture, Reflex, State};
 
 /// What happens to an item that finds no room.
 ///
@@ -14,6 +20,7 @@ use crate::state::State;
 /// | `BlockFor`   | the producer, for so long     | nothing; the item comes back | `PushError::TimedOut`, `refused`  |
 /// | `DropOldest` | nobody                        | the oldest buffered item     | `on_loss`, `evicted`              |
 /// | `DropNewest` | nobody                        | nothing; the item comes back | `PushError::Full`, `refused`      |
+/// | `Sample`     | nobody                        | of many items all but a share| `PushError::Sampled`, `evicted`   |
 /// | `Custom`     | as it decides, item for item  | as it decides                | as above                          |
 #[derive(Default)]
 #[non_exhaustive]
@@ -27,17 +34,26 @@ pub enum Strategy<T> {
     DropOldest,
     /// The incoming item is refused and goes back to the producer.
     DropNewest,
+    /// From a state on only a share of the items is kept, and each of those says how many it stands for.
+    Sample(Sample<T>),
     /// The decision is made for each item.
     Custom(Arc<dyn Admit<T>>),
 }
 
-/// A decision about an item that finds no room.
+/// A decision about an item: about each that finds no room, and from a state on about each.
 ///
 /// It runs on the producer's thread, outside all locks. If it panics, the panic is caught and counted, and the item is
-/// refused as full.
+/// refused as full. Every `Fn(&T, &Pressure) -> Admission` is one that is asked when there is no room;
+/// [`Strategy::custom_from`] has it asked earlier. Items sent by a permit are never asked about: they are admitted already.
 pub trait Admit<T>: Send + Sync {
     /// Decides from the pressure and the item.
     fn admit(&self, item: &T, pressure: &Pressure) -> Admission;
+
+    /// The state from which it is asked about every item, also while there is room. `None`, the default: only about those
+    /// that find none. Read when the strategy is set.
+    fn ask_from(&self) -> Option<State> {
+        None
+    }
 }
 
 impl<T, F: Fn(&T, &Pressure) -> Admission + Send + Sync> Admit<T> for F {
@@ -50,14 +66,18 @@ impl<T, F: Fn(&T, &Pressure) -> Admission + Send + Sync> Admit<T> for F {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
-    /// Wait for room; a push that never waits refuses instead.
+    /// Take it if there is room, else wait for room; a push that never waits refuses instead.
     Wait,
-    /// Wait for room for so long at most.
+    /// The same, for so long at most.
     WaitFor(Duration),
-    /// Displace the oldest buffered item, one for one: that makes no room for producers that wait.
+    /// Take it if there is room, else give it back as full.
+    Admit,
+    /// Take it if there is room, else displace the oldest buffered item, one for one: that makes no room for producers that wait.
     EvictOldest,
-    /// Give the item back.
+    /// Give the item back as full, also if there is room.
     Refuse,
+    /// Keep one item in so many, as [`Strategy::Sample`] does: the others go back as sampled, and this one stands for them.
+    Sample(NonZeroU32),
 }
 
 /// How full the buffer is, as a [`Strategy::Custom`] sees it.
@@ -72,15 +92,71 @@ pub struct Pressure {
     pub capacity: usize,
 }
 
+impl Pressure {
+    /// No room was left a moment ago.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.depth >= self.capacity
+    }
+}
+
+/// A decision that is asked for from a state on.
+struct AskedFrom<F> {
+    state: State,
+    decide: F,
+}
+
+impl<T, F: Fn(&T, &Pressure) -> Admission + Send + Sync> Admit<T> for AskedFrom<F> {
+    fn admit(&self, item: &T, pressure: &Pressure) -> Admission {
+        (self.decide)(item, pressure)
+    }
+
+    fn ask_from(&self) -> Option<State> {
+        Some(self.state)
+    }
+}
+
 impl<T> Strategy<T> {
-    /// The decision; `pressure` is asked only when somebody wants to know it.
-    pub(crate) fn admit(&self, item: &T, pressure: impl FnOnce() -> Pressure) -> Admission {
+    /// A decision of your own about each item that finds no room.
+    pub fn custom(decide: impl Fn(&T, &Pressure) -> Admission + Send + Sync + 'static) -> Self {
+        Self::Custom(Arc::new(decide))
+    }
+
+    /// A decision of your own about each item while the buffer is in `state` or worse, and about each that finds no room.
+    pub fn custom_from(state: State, decide: impl Fn(&T, &Pressure) -> Admission + Send + Sync + 'static) -> Self {
+        Self::Custom(Arc::new(AskedFrom { state, decide }))
+    }
+
+    /// What pushes may know of it without asking.
+    pub(crate) fn posture(&self) -> Posture {
         match self {
-            Self::Block => Admission::Wait,
-            Self::BlockFor(limit) => Admission::WaitFor(*limit),
-            Self::DropOldest => Admission::EvictOldest,
-            Self::DropNewest => Admission::Refuse,
-            Self::Custom(custom) => custom.admit(item, &pressure()),
+            Self::Block | Self::BlockFor(_) | Self::DropNewest => Posture::REFUSE,
+            Self::DropOldest => Posture { ask_from: None, reflex: Reflex::Evict },
+            Self::Sample(sample) => Posture { ask_from: sample.ask_from(), reflex: Reflex::Ask },
+            Self::Custom(custom) => Posture { ask_from: custom.ask_from(), reflex: Reflex::Ask },
+        }
+    }
+
+    /// What of a batch limit it leaves: a sample keeps the last unit of the capacity for the overflow.
+    pub(crate) fn batch_limit(&self, batch: usize, capacity: usize) -> usize {
+        match self {
+            Self::Sample(_) => batch.min(capacity - 1).max(1),
+            _ => batch,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        match self {
+            Self::Sample(sample) => sample.check(),
+            _ => Ok(()),
+        }
+    }
+
+    /// One item in so many is kept in this state, as far as that is a rule.
+    pub(crate) fn sample_rate(&self, state: State) -> u32 {
+        match self {
+            Self::Sample(sample) => sample.rate(state),
+            _ => 1,
         }
     }
 }
@@ -92,6 +168,7 @@ impl<T> Clone for Strategy<T> {
             Self::BlockFor(limit) => Self::BlockFor(*limit),
             Self::DropOldest => Self::DropOldest,
             Self::DropNewest => Self::DropNewest,
+            Self::Sample(sample) => Self::Sample(sample.clone()),
             Self::Custom(custom) => Self::Custom(Arc::clone(custom)),
         }
     }
@@ -104,6 +181,7 @@ impl<T> fmt::Debug for Strategy<T> {
             Self::BlockFor(limit) => f.debug_tuple("BlockFor").field(limit).finish(),
             Self::DropOldest => f.write_str("DropOldest"),
             Self::DropNewest => f.write_str("DropNewest"),
+            Self::Sample(sample) => sample.fmt(f),
             Self::Custom(_) => f.write_str("Custom"),
         }
     }

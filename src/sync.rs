@@ -4,6 +4,7 @@
 //! named [`Fault`], so that every model has a twin that must fail. In an ordinary build [`fault`] is the constant `false`.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicUsize;
 
 #[cfg(backpressure_loom)]
 pub(crate) use self::modelled::{AtomicU64, Mutex, MutexGuard, UnsafeCell};
@@ -36,6 +37,20 @@ impl<T> DerefMut for CachePadded<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }
+}
+
+/// How many groups the threads are divided into where they are not to write what others write.
+pub(crate) const STRIPES: usize = 16;
+
+/// The group of this thread, in `0 .. STRIPES`.
+pub(crate) fn stripe() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        // Ordering: Relaxed, only the numbers matter.
+        static STRIPE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES;
+    }
+    // A push from the destructor of another thread-local comes after this one is gone.
+    STRIPE.try_with(|stripe| *stripe).unwrap_or(0)
 }
 
 /// Exponential backoff for a failed compare-and-swap: bounded, never sleeps.

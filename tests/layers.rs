@@ -19,7 +19,7 @@ mod tokens;
 const FLOORS: [&[&str]; 8] = [
     &["sync", "time", "error", "panics"],
     &["ring"],
-    &["gate", "state", "ledger"],
+    &["gate", "state", "ledger", "receipt"],
     &["strategy", "pace", "retry"],
     &["core", "batch", "flight", "report", "telemetry"],
     &["sink", "flusher"],

@@ -1,12 +1,15 @@
 //! Admission: an offer is stored, refused, displaces another, or waits.
 
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
 use super::{Core, loss};
 use crate::error::{PushError, RefuseReason};
-use crate::gate::{Evicted, Key, NoRoom, Parked, Wait};
-use crate::strategy::{Admission, Pressure, Strategy};
+use crate::gate::{Evicted, Key, Merged, NoRoom, Parked, Tag, Wait};
+use crate::receipt::Receipt;
+use crate::state::Reflex;
+use crate::strategy::{Admission, Draw, Pressure, Strategy};
 use crate::sync::Backoff;
 
 /// What became of an offer.
@@ -14,7 +17,7 @@ pub(crate) enum Admitted<T> {
     Stored,
     Refused(PushError<T>),
     /// The strategy waits, with this time limit.
-    Wait(T, Option<Duration>),
+    Wait(T, Option<Receipt>, Option<Duration>),
 }
 
 /// What a producer that wants to wait finds.
@@ -23,6 +26,25 @@ pub(crate) enum Queued<T> {
     Served,
     Waiting(Key),
     Closed(Parked<T>),
+}
+
+/// A decision, as the core carries it out.
+enum Decision {
+    Wait(Option<Duration>),
+    Admit,
+    Evict,
+    Refuse(RefuseReason),
+    /// Kept by a draw; `shares` the youngest one's place if there is no room.
+    Keep {
+        draw: Draw,
+        shares: bool,
+    },
+}
+
+impl Decision {
+    fn of(draw: Draw, shares: bool) -> Self {
+        if draw.is_kept() { Self::Keep { draw, shares } } else { Self::Refuse(RefuseReason::Sampled) }
+    }
 }
 
 impl<T> Core<T> {
@@ -37,65 +59,131 @@ impl<T> Core<T> {
 
     #[cold]
     fn try_push_slow(&self, item: T) -> Result<(), PushError<T>> {
-        if let Strategy::Block | Strategy::BlockFor(_) | Strategy::DropNewest = self.strategy {
-            let reason = if self.is_closed() { RefuseReason::Closed } else { RefuseReason::Full };
-            return Err(self.refuse(reason, item));
-        }
-        match self.admit(item) {
+        let admitted = match self.gate.reflex() {
+            Reflex::Refuse => {
+                return Err(self.refuse(self.why_not(), item));
+            }
+            Reflex::Evict => self.evict(item, Tag::PLAIN),
+            Reflex::Ask => self.admit(item, None),
+        };
+        match admitted {
             Admitted::Stored => Ok(()),
             Admitted::Refused(error) => Err(error),
-            Admitted::Wait(item, _) => Err(self.refuse(RefuseReason::Full, item)),
+            Admitted::Wait(item, ..) => Err(self.refuse(RefuseReason::Full, item)),
         }
     }
 
-    /// Stores an item if there is room.
+    /// Stores an item if there is room, and if the strategy need not be asked.
     #[inline]
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
+        if self.gate.is_asked() {
+            return Err(item);
+        }
+        self.store(item)
+    }
+
+    #[inline]
+    fn store(&self, item: T) -> Result<(), T> {
         if self.gate.push(item)? {
             self.alarm();
         }
         Ok(())
     }
 
-    /// Stores as many items as there is room for, from the front.
+    /// The same, with a receipt.
+    pub(crate) fn offer(&self, item: T, receipt: Option<Receipt>) -> Result<(), (T, Option<Receipt>)> {
+        if self.gate.is_asked() {
+            return Err((item, receipt));
+        }
+        self.store_tagged(item, Tag { weight: 1, receipt }).map_err(|(item, tag)| (item, tag.receipt))
+    }
+
+    /// Stores as many items as there is room for, from the front; none if the strategy is to be asked about each.
     pub(crate) fn offer_many(&self, items: &mut Vec<T>) {
-        if self.gate.push_many(items) {
+        if !self.gate.is_asked() && self.gate.push_many(items) {
             self.alarm();
         }
     }
 
-    /// Lets the strategy decide about an item that found no room.
+    /// Lets the strategy decide about an item that found no room, or about which it is to be asked.
     #[cold]
-    pub(crate) fn admit(&self, item: T) -> Admitted<T> {
+    pub(crate) fn admit(&self, item: T, receipt: Option<Receipt>) -> Admitted<T> {
         if self.is_closed() {
             return Admitted::Refused(self.refuse(RefuseReason::Closed, item));
         }
+        let tag = Tag { weight: 1, receipt };
         match self.decide(&item) {
-            Admission::Wait => Admitted::Wait(item, None),
-            Admission::WaitFor(limit) => Admitted::Wait(item, Some(limit)),
-            Admission::Refuse => Admitted::Refused(self.refuse(RefuseReason::Full, item)),
-            Admission::EvictOldest => self.evict(item),
+            Decision::Wait(limit) => match self.store_tagged(item, tag) {
+                Ok(()) => Admitted::Stored,
+                Err((item, tag)) => Admitted::Wait(item, tag.receipt, limit),
+            },
+            Decision::Admit => match self.store_tagged(item, tag) {
+                Ok(()) => Admitted::Stored,
+                Err((item, _)) => Admitted::Refused(self.refuse(self.why_not(), item)),
+            },
+            Decision::Evict => self.evict(item, tag),
+            Decision::Refuse(reason) => Admitted::Refused(self.refuse(reason, item)),
+            Decision::Keep { draw, shares } => self.keep(item, Tag { weight: draw.weight(), ..tag }, draw, shares),
         }
     }
 
     /// Asks the strategy; one that panics refuses.
-    fn decide(&self, item: &T) -> Admission {
-        let pressure =
-            || Pressure { state: self.gate.state(), depth: self.gate.depth() as usize, capacity: self.gate.capacity() };
-        match &self.strategy {
-            Strategy::Custom(_) => self.guard(|| self.strategy.admit(item, pressure)).unwrap_or(Admission::Refuse),
-            built_in => built_in.admit(item, pressure),
-        }
+    fn decide(&self, item: &T) -> Decision {
+        let strategy = self.levers.strategy();
+        let ticket = || self.draws.fetch_add(1, Ordering::Relaxed);
+        let decision = match &*strategy {
+            Strategy::Block => return Decision::Wait(None),
+            Strategy::BlockFor(limit) => return Decision::Wait(Some(*limit)),
+            Strategy::DropOldest => return Decision::Evict,
+            Strategy::DropNewest => return Decision::Admit,
+            Strategy::Sample(sample) => {
+                // Read before the draw: a rate that depends on the draw would bias it.
+                let rate = sample.rate(self.gate.state());
+                let draw = self.guard(|| sample.draw(item, rate, self.nonce, ticket));
+                draw.map(|draw| Decision::of(draw, !sample.has_key()))
+            }
+            Strategy::Custom(custom) => {
+                let pressure = Pressure { state: self.state(), depth: self.depth(), capacity: self.capacity() };
+                let admission = self.guard(|| custom.admit(item, &pressure));
+                admission.map(|admission| match admission {
+                    Admission::Wait => Decision::Wait(None),
+                    Admission::WaitFor(limit) => Decision::Wait(Some(limit)),
+                    Admission::Admit => Decision::Admit,
+                    Admission::EvictOldest => Decision::Evict,
+                    Admission::Refuse => Decision::Refuse(RefuseReason::Full),
+                    Admission::Sample(rate) => Decision::of(Draw::new(self.nonce, ticket(), rate.get()), true),
+                })
+            }
+        };
+        decision.unwrap_or(Decision::Refuse(RefuseReason::Full))
     }
 
-    fn evict(&self, mut item: T) -> Admitted<T> {
+    /// Stores an item; one with a tag under the lock.
+    fn store_tagged(&self, item: T, mut tag: Tag) -> Result<(), (T, Tag)> {
+        if tag.is_plain() {
+            return self.store(item).map_err(|item| (item, tag));
+        }
+        let mut locked = self.gate.lock();
+        let stored = locked.store(item, &mut tag);
+        self.apply(locked.finish());
+        stored.map_err(|item| (item, tag))
+    }
+
+    fn why_not(&self) -> RefuseReason {
+        if self.is_closed() { RefuseReason::Closed } else { RefuseReason::Full }
+    }
+
+    fn evict(&self, mut item: T, mut tag: Tag) -> Admitted<T> {
         if loss::is_in_hook() {
-            return Admitted::Refused(self.refuse(RefuseReason::Full, item));
+            return match self.store_tagged(item, tag) {
+                Ok(()) => Admitted::Stored,
+                Err((item, _)) => Admitted::Refused(self.refuse(self.why_not(), item)),
+            };
         }
         let mut backoff = Backoff::new();
         loop {
             let mut locked = self.gate.lock();
-            let (evicted, victim) = locked.evict(item);
+            let (evicted, victim) = locked.evict(item, &mut tag);
             self.apply(locked.finish_eviction());
             if let Some(victim) = victim {
                 self.lose_evicted(victim);
@@ -109,6 +197,39 @@ impl<T> Core<T> {
                 }
             }
             backoff.spin();
+        }
+    }
+
+    /// Stores an item that a sample has kept; without room it may share the youngest one's place.
+    fn keep(&self, item: T, tag: Tag, draw: Draw, shares: bool) -> Admitted<T> {
+        let (mut item, mut tag) = match self.store_tagged(item, tag) {
+            Ok(()) => return Admitted::Stored,
+            Err(back) => back,
+        };
+        if !shares || loss::is_in_hook() {
+            return Admitted::Refused(self.refuse(self.why_not(), item));
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            let mut locked = self.gate.lock();
+            let merged = locked.merge(item, &mut tag, |old, new| draw.prefers_new(old, new));
+            self.apply(locked.finish());
+            let (reason, back) = match merged {
+                Merged::Stored => return Admitted::Stored,
+                Merged::Displaced(victim) => {
+                    self.lose_evicted(victim);
+                    return Admitted::Stored;
+                }
+                Merged::Unwritten(back) if !backoff.is_exhausted() => {
+                    item = back;
+                    backoff.spin();
+                    continue;
+                }
+                Merged::Outweighed(back) => (RefuseReason::Sampled, back),
+                Merged::Closed(back) => (RefuseReason::Closed, back),
+                Merged::Full(back) | Merged::Unwritten(back) => (RefuseReason::Full, back),
+            };
+            return Admitted::Refused(self.refuse(reason, back));
         }
     }
 

@@ -210,6 +210,7 @@ impl<T> Core<T> {
         let (Wait::Served(parked) | Wait::Shut(parked)) = self.leave(key, None) else { return };
         match parked {
             Parked::One(item) => self.drop_items(item),
+            Parked::Tagged(item) => self.drop_items(item.map(|(item, _)| item)),
             Parked::Many(items) => self.drop_items(items),
             Parked::Permits { .. } => {}
         }
@@ -274,16 +275,16 @@ fn abandon_flights<T>(locked: &mut Locked<'_, T, Hangar<T>>) -> Cut<T> {
                 flight.phase = Phase::AbandonedOut;
                 let seqs = flight.seqs.clone();
                 hangar.ending.not_returned += seqs.len() as u64;
-                settle_runs(locked, &seqs, Outcome::Lost(LossReason::Abandoned));
+                settle_runs(locked, &seqs, Outcome::Abandoned, None);
             }
             Phase::Home => {
                 let unmarked = if flight.is_ok { Unmarked::Delivered } else { Unmarked::Left };
                 let mut sorted = flight.sort(unmarked);
                 hangar.flights.remove(key);
                 hangar.ending.leftovers.append(&mut sorted.left_items);
-                settle_runs(locked, &sorted.delivered, Outcome::Delivered);
-                settle_runs(locked, &sorted.left, Outcome::Lost(LossReason::Abandoned));
-                settle_failed(locked, &sorted.failed);
+                settle_runs(locked, &sorted.delivered, Outcome::Delivered, None);
+                settle_runs(locked, &sorted.left, Outcome::Abandoned, None);
+                settle_failed(locked, &sorted.failed, None);
                 cut.delivered.append(&mut sorted.delivered_items);
                 cut.failed.append(&mut sorted.failed);
             }
@@ -298,7 +299,7 @@ fn abandon_buffer<T>(locked: &mut Locked<'_, T, Hangar<T>>) {
     let mut leftovers = mem::take(&mut locked.desk().rest.ending.leftovers);
     let count = locked.take(usize::MAX, &mut leftovers) as u64;
     locked.desk().rest.ending.leftovers = leftovers;
-    locked.settle(first..first + count, Outcome::Lost(LossReason::Abandoned));
+    locked.settle(first..first + count, Outcome::Abandoned);
 }
 
 #[cfg(all(test, not(backpressure_loom)))]

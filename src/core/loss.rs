@@ -7,7 +7,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::Core;
-use crate::error::LossReason;
+use crate::error::{LossReason, RefuseReason};
 
 /// An accepted item that was not delivered, on its way to `on_loss`.
 #[non_exhaustive]
@@ -53,6 +53,11 @@ impl<T> Core<T> {
         let before = IN_HOOK.try_with(|flag| flag.replace(true)).unwrap_or(true);
         self.guard(|| hook(Loss { item, reason, error }));
         let _ = IN_HOOK.try_with(|flag| flag.set(before));
+    }
+
+    /// Hands over an item that was refused and counted so, where no caller can take it back.
+    pub(crate) fn lose_refused(&self, item: T, reason: RefuseReason) {
+        self.lose(Some(item), LossReason::Refused(reason), None);
     }
 
     #[inline]

@@ -102,8 +102,8 @@ impl<T> Core<T> {
         } else {
             flight.phase = Phase::DeliveredOut;
         }
-        settle_runs(&mut locked, &delivered, Outcome::Delivered);
-        settle_failed(&mut locked, &failed);
+        settle_runs(&mut locked, &delivered, Outcome::Delivered, None);
+        settle_failed(&mut locked, &failed, error);
         self.apply(locked.finish());
         self.recycle(delivered_items, spare);
         for one in failed {
@@ -117,7 +117,7 @@ impl<T> Core<T> {
     pub(crate) fn fail(&self, key: FlightKey, error: &Arc<dyn Error + Send + Sync>) {
         let mut locked = self.gate.lock();
         let Some(flight) = locked.desk().rest.flights.remove(key) else { return };
-        settle_runs(&mut locked, &flight.seqs, Outcome::Lost(LossReason::Failed));
+        settle_runs(&mut locked, &flight.seqs, Outcome::Failed, Some(error));
         self.apply(locked.finish());
         self.lose_all(flight.items, LossReason::Failed, Some(error));
     }
@@ -141,7 +141,7 @@ impl<T> Core<T> {
             let first = locked.taken();
             let end = *end.get_or_insert(first + locked.figures().buffered);
             let count = locked.take((end.saturating_sub(first)) as usize, &mut purged) as u64;
-            locked.settle(first..first + count, Outcome::Lost(LossReason::Purged));
+            locked.settle(first..first + count, Outcome::Purged);
             let is_done = locked.taken() >= end;
             self.apply(locked.finish());
             if is_done || backoff.is_exhausted() {
@@ -175,17 +175,27 @@ impl End {
     }
 }
 
-pub(super) fn settle_runs<T>(locked: &mut Locked<'_, T, Hangar<T>>, seqs: &Seqs, outcome: Outcome) {
+pub(super) fn settle_runs<T>(
+    locked: &mut Locked<'_, T, Hangar<T>>,
+    seqs: &Seqs,
+    outcome: Outcome,
+    error: Option<&Arc<dyn Error + Send + Sync>>,
+) {
     if let Seqs::Run(run) = seqs {
-        return locked.settle(run.clone(), outcome);
+        return locked.settle_with(run.clone(), outcome, error);
     }
     for run in seqs.runs() {
-        locked.settle(run, outcome);
+        locked.settle_with(run, outcome, error);
     }
 }
 
-pub(super) fn settle_failed<T>(locked: &mut Locked<'_, T, Hangar<T>>, failed: &[Failed<T>]) {
+/// `error` is what those have failed with that have no error of their own.
+pub(super) fn settle_failed<T>(
+    locked: &mut Locked<'_, T, Hangar<T>>,
+    failed: &[Failed<T>],
+    error: Option<&Arc<dyn Error + Send + Sync>>,
+) {
     for one in failed {
-        locked.settle(one.seq..one.seq + 1, Outcome::Lost(LossReason::Failed));
+        locked.settle_with(one.seq..one.seq + 1, Outcome::Failed, one.error.as_ref().or(error));
     }
 }

@@ -17,7 +17,7 @@ use std::task::{Wake, Waker};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use super::{Effects, Evicted, Gate, Key, NoRoom, Parked, Wait};
+use super::{Effects, Evicted, Gate, Key, NoRoom, Parked, Tag, Wait};
 use crate::ledger::Outcome;
 use crate::state::{Levels, Watermarks};
 use crate::sync::Model;
@@ -162,7 +162,7 @@ impl Rig {
     fn evict(&self, mut item: u32, lost: &mut Vec<u32>) -> Displaced {
         for _ in 0..2 {
             let mut locked = self.gate.lock();
-            let (evicted, victim) = locked.evict(item);
+            let (evicted, victim) = locked.evict(item, &mut Tag::PLAIN);
             self.apply(locked.finish_eviction());
             lost.extend(victim);
             match evicted {

@@ -9,11 +9,16 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
+use super::tags::Tag;
+use crate::receipt::Receipt;
+
 /// What a waiter has parked here: its items, not a claim.
 #[derive(Debug)]
 pub(crate) enum Parked<T> {
     /// One item; `None` once it was handed over.
     One(Option<T>),
+    /// One item with a tag.
+    Tagged(Option<(T, Tag)>),
     /// The items of a bulk push that are left.
     Many(VecDeque<T>),
     /// A reservation.
@@ -21,10 +26,27 @@ pub(crate) enum Parked<T> {
 }
 
 impl<T> Parked<T> {
+    pub(crate) fn single(item: T, receipt: Option<Receipt>) -> Self {
+        match receipt {
+            None => Self::One(Some(item)),
+            Some(_) => Self::Tagged(Some((item, Tag { weight: 1, receipt }))),
+        }
+    }
+
+    /// The item of a single push, unless it was handed over.
+    pub(crate) fn into_single(self) -> Option<T> {
+        match self {
+            Self::One(item) => item,
+            Self::Tagged(item) => item.map(|(item, _)| item),
+            Self::Many(_) | Self::Permits { .. } => None,
+        }
+    }
+
     /// Items that are not handed over.
     pub(crate) fn items(&self) -> usize {
         match self {
             Self::One(item) => usize::from(item.is_some()),
+            Self::Tagged(item) => usize::from(item.is_some()),
             Self::Many(items) => items.len(),
             Self::Permits { .. } => 0,
         }
@@ -34,13 +56,14 @@ impl<T> Parked<T> {
     pub(crate) fn granted(&self) -> u64 {
         match self {
             Self::Permits { granted, .. } => *granted,
-            Self::One(_) | Self::Many(_) => 0,
+            Self::One(_) | Self::Tagged(_) | Self::Many(_) => 0,
         }
     }
 
     pub(crate) fn is_served(&self) -> bool {
         match self {
             Self::One(item) => item.is_none(),
+            Self::Tagged(item) => item.is_none(),
             Self::Many(items) => items.is_empty(),
             Self::Permits { wanted, granted } => wanted == granted,
         }
@@ -54,7 +77,7 @@ pub(crate) struct Key(usize);
 /// What the oldest waiter wants next.
 #[derive(Debug)]
 pub(crate) enum Want<T> {
-    Store(T),
+    Store(T, Tag),
     Reserve(u64),
 }
 
@@ -159,8 +182,12 @@ impl<T> Waiters<T> {
     pub(crate) fn next_want(&mut self) -> Option<Want<T>> {
         let node = self.nodes.get_mut(self.head)?;
         let want = match node.parked.as_mut()? {
-            Parked::One(item) => Want::Store(item.take()?),
-            Parked::Many(items) => Want::Store(items.pop_front()?),
+            Parked::One(item) => Want::Store(item.take()?, Tag::PLAIN),
+            Parked::Tagged(item) => {
+                let (item, tag) = item.take()?;
+                Want::Store(item, tag)
+            }
+            Parked::Many(items) => Want::Store(items.pop_front()?, Tag::PLAIN),
             Parked::Permits { wanted, granted } => return Some(Want::Reserve(*wanted - *granted)),
         };
         self.items -= 1;
@@ -168,10 +195,11 @@ impl<T> Waiters<T> {
     }
 
     /// Undoes a [`next_want`](Self::next_want) that found no room for its item.
-    pub(crate) fn put_back(&mut self, item: T) {
+    pub(crate) fn put_back(&mut self, item: T, tag: Tag) {
         let Some(Node { parked: Some(parked), .. }) = self.nodes.get_mut(self.head) else { return };
         match parked {
             Parked::One(slot) => *slot = Some(item),
+            Parked::Tagged(slot) => *slot = Some((item, tag)),
             Parked::Many(items) => items.push_front(item),
             Parked::Permits { .. } => return,
         }
@@ -257,7 +285,7 @@ mod tests {
             assert!(matches!(waiters.remove(keys[gone]), Wait::Shut(Parked::One(Some(_)))));
         }
         let mut order = Vec::new();
-        while let Some(Want::Store(item)) = waiters.next_want() {
+        while let Some(Want::Store(item, _)) = waiters.next_want() {
             order.push(item);
             assert!(waiters.pop_served().is_some());
         }
@@ -295,9 +323,9 @@ mod tests {
         let mut waiters = Waiters::new();
         waiters.enqueue(Parked::Many(VecDeque::from([1, 2])), Waker::noop().clone());
         for expected in [1, 1] {
-            let Some(Want::Store(item)) = waiters.next_want() else { unreachable!("there are two") };
+            let Some(Want::Store(item, _)) = waiters.next_want() else { unreachable!("there are two") };
             assert_eq!((item, waiters.items()), (expected, 1));
-            waiters.put_back(item);
+            waiters.put_back(item, Tag::PLAIN);
             assert_eq!(waiters.items(), 2);
         }
     }
@@ -306,7 +334,7 @@ mod tests {
     fn shut_returns_what_was_not_handed_over() {
         let mut waiters = Waiters::new();
         let key = waiters.enqueue(Parked::Many(VecDeque::from([1, 2, 3])), Waker::noop().clone());
-        assert!(matches!(waiters.next_want(), Some(Want::Store(1))));
+        assert!(matches!(waiters.next_want(), Some(Want::Store(1, _))));
         assert!(matches!(waiters.pop_shut(), Some((2, 0, Some(_)))));
         assert!(waiters.pop_shut().is_none());
         let (Wait::Shut(Parked::Many(rest)), _) = waiters.poll(key, Waker::noop().clone()) else {

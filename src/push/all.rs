@@ -102,13 +102,18 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
         let this = self.as_mut().project();
         let core = *this.core;
         let first = this.chunk.remove(0);
-        let (first, limit) = match core.admit(first) {
+        let (first, limit) = match core.admit(first, None) {
             Admitted::Stored => {
                 *this.accepted += 1;
                 return Poll::Ready(Ok(()));
             }
+            // A sample is no reason to stop.
+            Admitted::Refused(PushError::Sampled(item)) => {
+                core.lose_refused(item, RefuseReason::Sampled);
+                return Poll::Ready(Ok(()));
+            }
             Admitted::Refused(error) => return Poll::Ready(Err(give_back(core, this.chunk, error))),
-            Admitted::Wait(item, limit) => (item, limit),
+            Admitted::Wait(item, _, limit) => (item, limit),
         };
         this.chunk.insert(0, first);
         if let Some(reason) = core.forbids_wait(limit) {
@@ -217,6 +222,7 @@ fn rest_of<T>(parked: Parked<T>) -> Vec<T> {
     match parked {
         Parked::Many(items) => items.into(),
         Parked::One(item) => item.into_iter().collect(),
+        Parked::Tagged(item) => item.into_iter().map(|(item, _)| item).collect(),
         Parked::Permits { .. } => Vec::new(),
     }
 }

@@ -18,20 +18,23 @@ use crate::time::{ThreadDeadline, park_thread};
 /// Pushes an item; the thread is parked while the strategy waits, for `limit` at most.
 pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>) -> Result<(), PushError<T>> {
     let Err(item) = core.push(item) else { return Ok(()) };
-    let (item, limit) = match core.admit(item) {
+    let (item, limit) = match core.admit(item, None) {
         Admitted::Stored => return Ok(()),
         Admitted::Refused(error) => return Err(error),
-        Admitted::Wait(item, waits) => (item, shorter(waits, limit)),
+        Admitted::Wait(item, _, waits) => (item, shorter(waits, limit)),
     };
     let forbidden = || (!may_block()).then_some(RefuseReason::WouldDeadlock);
     if let Some(reason) = core.forbids_wait(limit).or_else(forbidden) {
         return Err(core.refuse(reason, item));
     }
     let waker = thread_waker();
-    let key = match core.enqueue(Parked::One(Some(item)), waker.clone()) {
+    let key = match core.enqueue(Parked::single(item, None), waker.clone()) {
+        Queued::Served => return Ok(()),
         Queued::Waiting(key) => key,
-        Queued::Closed(Parked::One(Some(item))) => return Err(core.refuse(RefuseReason::Closed, item)),
-        Queued::Served | Queued::Closed(_) => return Ok(()),
+        Queued::Closed(parked) => {
+            let refused = parked.into_single().map(|item| core.refuse(RefuseReason::Closed, item));
+            return refused.map_or(Ok(()), Err);
+        }
     };
     let deadline = ThreadDeadline::after(limit);
     loop {

@@ -69,7 +69,7 @@ impl<T, X> HeadGuard<'_, T, X> {
     }
 
     /// Stores `item` in room that is free, published or not.
-    pub(crate) fn place(&mut self, item: T) -> Result<(), T> {
+    pub(crate) fn place(&mut self, item: T) -> Result<Word, T> {
         let mut word = self.tail();
         loop {
             if !self.has_spare(word) {
@@ -86,8 +86,21 @@ impl<T, X> HeadGuard<'_, T, X> {
                 continue;
             }
             self.ring.write(word, item);
-            return Ok(());
+            return Ok(word);
         }
+    }
+
+    /// Puts `item` in the place of the buffered one at `position`, which comes back; `Err` if that is not written yet.
+    pub(crate) fn replace(&mut self, position: u64, item: T) -> Result<T, T> {
+        let ahead = position - self.head.taken_total;
+        assert!(ahead < self.buffered(self.tail()), "only what is buffered can be replaced");
+        let place = self.ring.shape.advance(self.head.taken, ahead);
+        if !self.is_written(place) {
+            return Err(item);
+        }
+        let replaced = self.move_out(place);
+        self.ring.write(place, item);
+        Ok(replaced)
     }
 
     /// Reserves up to `n` places in room that is free, published or not; returns how many.
@@ -194,6 +207,11 @@ impl<T, X> HeadGuard<'_, T, X> {
     /// The position of the oldest item that was not taken: how many were taken since the start.
     pub(crate) fn taken_total(&self) -> u64 {
         self.head.taken_total
+    }
+
+    /// The position of the item that was stored at this place and is not taken.
+    pub(crate) fn position(&self, place: Word) -> u64 {
+        self.head.taken_total + self.buffered(place)
     }
 
     /// The place `n` items after the oldest one, at most the first place without room, at least the next one.

@@ -113,11 +113,11 @@ fn evictor_and_close(capacity: usize) -> impl Fn() + Send + Sync + 'static {
         } else {
             rig.close();
         }
-        let accepted = rig.gate.lock().figures().accepted;
+        let accepted = rig.gate.lock().figures().end;
         let displaced = join(evictor);
         let figures = rig.gate.lock().figures();
         assert!(figures.is_closed, "it stays shut");
-        assert_eq!(figures.accepted, accepted, "nothing is accepted after the close");
+        assert_eq!(figures.end, accepted, "nothing is accepted after the close");
         assert_eq!(accepted, capacity as u64 + u64::from(displaced == Displaced::Stored));
     }
 }

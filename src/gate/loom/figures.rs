@@ -72,7 +72,7 @@ fn flush(rig: &Rig) -> Vec<u32> {
     let mut locked = rig.gate.lock();
     let figures = locked.figures();
     let outstanding = figures.buffered + figures.in_flight;
-    let id = locked.desk().ledger.open_barrier(figures.accepted, outstanding);
+    let id = locked.desk().ledger.open_barrier(figures.end, outstanding);
     rig.apply(locked.finish());
     let mut sink = Vec::new();
     loop {

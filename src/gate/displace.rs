@@ -1,0 +1,102 @@
+//! An item that finds no room takes that of another: the oldest one's, or a share of the youngest one's.
+
+use std::mem;
+
+use super::{Effects, Locked, Tag};
+use crate::ledger::Outcome;
+use crate::ring::Popped;
+use crate::sync::{Fault, fault};
+
+/// How an eviction ended.
+#[derive(Debug)]
+pub(crate) enum Evicted<T> {
+    /// The item is in, for the victim, or in room that has come meanwhile.
+    Stored,
+    /// The intake is shut.
+    Closed(T),
+    /// Nothing can be displaced: all is in flight or reserved.
+    Full(T),
+    /// The oldest is claimed and not written yet.
+    Unwritten(T),
+}
+
+/// What became of an item that was to share the youngest one's place.
+#[derive(Debug)]
+pub(crate) enum Merged<T> {
+    /// There was room.
+    Stored,
+    /// It stands for both; the other one comes back.
+    Displaced(T),
+    /// The youngest stands for both.
+    Outweighed(T),
+    /// The intake is shut.
+    Closed(T),
+    /// Nothing is buffered: all is in flight or reserved.
+    Full(T),
+    /// The youngest is claimed and not written yet.
+    Unwritten(T),
+}
+
+impl<T, R> Locked<'_, T, R> {
+    /// Displaces the oldest item, which comes back, for `item`: one for one, so no room comes of it, and nobody's turn passes.
+    /// Ends with [`finish_eviction`](Self::finish_eviction).
+    pub(crate) fn evict(&mut self, item: T, tag: &mut Tag) -> (Evicted<T>, Option<T>) {
+        if self.head.tail().is_closed() && !fault(Fault::EvictIgnoresClosed) {
+            return (Evicted::Closed(item), None);
+        }
+        // Room that has come meanwhile is the waiters' first.
+        self.serve();
+        let item = match self.place(item, tag) {
+            Ok(()) => return (Evicted::Stored, None),
+            Err(item) => item,
+        };
+        let victim = match self.head.pop() {
+            Popped::Item(victim) => victim,
+            Popped::Empty => return (Evicted::Full(item), None),
+            Popped::Unwritten => return (Evicted::Unwritten(item), None),
+        };
+        let position = self.head.taken_total() - 1;
+        self.settle(position..position + 1, Outcome::Evicted);
+        // The victim's room is not published: nobody else can have it.
+        let evicted = self.place(item, tag).map_or_else(Evicted::Full, |()| Evicted::Stored);
+        (evicted, Some(victim))
+    }
+
+    /// Ends a section that evicted: one item left for each that came, so the state need not be followed.
+    pub(crate) fn finish_eviction(mut self) -> Effects {
+        self.head.publish();
+        if self.effects.is_none() && !self.gate.ring.is_due(self.head.tail()) {
+            return self.effects;
+        }
+        self.finish()
+    }
+
+    /// Has an item share the youngest one's place: by `draws_new`, given both weights, one of them goes and the other
+    /// stands for both, so that the sum of the weights is kept (a weighted reservoir of one: Chao 1982).
+    pub(crate) fn merge(&mut self, item: T, tag: &mut Tag, draws_new: impl FnOnce(u64, u64) -> bool) -> Merged<T> {
+        if self.head.tail().is_closed() {
+            return Merged::Closed(item);
+        }
+        self.serve();
+        let item = match self.place(item, tag) {
+            Ok(()) => return Merged::Stored,
+            Err(item) => item,
+        };
+        let Some(position) = self.figures().youngest() else { return Merged::Full(item) };
+        let weight = self.head.tags.weight(position);
+        if !draws_new(weight, tag.weight) {
+            self.head.tags.add_weight(position, tag.weight);
+            return Merged::Outweighed(item);
+        }
+        let displaced = match self.head.replace(position, item) {
+            Ok(displaced) => displaced,
+            Err(item) => return Merged::Unwritten(item),
+        };
+        self.head.ledger.displace(position);
+        self.tell_fates(&(position..position + 1), Outcome::Evicted, None);
+        let mut tag = mem::replace(tag, Tag::PLAIN);
+        tag.weight = tag.weight.saturating_add(weight);
+        self.head.tags.insert(position, tag);
+        Merged::Displaced(displaced)
+    }
+}
