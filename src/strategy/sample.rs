@@ -166,7 +166,7 @@ impl Draw {
     /// before.
     pub(crate) fn prefers_new(self, old: u64, new: u64) -> bool {
         let total = u128::from(old) + u128::from(new);
-        u128::from(mix(self.hash)) * total >> 64 < u128::from(new)
+        (u128::from(mix(self.hash)) * total) >> 64 < u128::from(new)
     }
 }
 
