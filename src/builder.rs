@@ -9,14 +9,14 @@ use tokio::runtime::Handle;
 
 use crate::batch::Batch;
 use crate::controller::BackpressureController;
-use crate::core::{Core, Loss, LossHook, Parameters};
+use crate::core::{Core, Loss, LossHook, Parameters, Settings};
 use crate::error::{BuildError, DriveError, FlushError};
-use crate::flusher::{Flusher, Settings, check_runtime};
+use crate::flusher::{Flusher, check_runtime};
 use crate::pace::Fixed;
 use crate::retry::Retry;
 use crate::ring::MAX_CAPACITY;
 use crate::sink::{BatchSink, WithState};
-use crate::state::{Levels, Watermarks};
+use crate::state::Watermarks;
 use crate::strategy::Strategy;
 
 /// The most items of a batch, unless the user says otherwise: more would not make a sink faster, only its latency longer.
@@ -189,46 +189,38 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// [`BuildError`] for a setting that cannot work.
     pub fn build<S: BatchSink<T> + 'static>(self, sink: S) -> Result<(BackpressureController<T>, Flusher), BuildError> {
-        let batch = self.check()?;
-        let settings = Settings {
-            retry: self.retry,
-            flush_timeout: (self.flush_timeout < Duration::MAX).then_some(self.flush_timeout),
-        };
+        let settings = self.check()?;
         let core = Core::new(Parameters {
             capacity: self.capacity,
-            levels: Levels::new(self.watermarks, self.capacity, batch),
+            settings,
             strategy: self.strategy,
             on_loss: self.on_loss,
             drain_on_drop: self.drain_on_drop,
             nonce: nonce(),
         });
         let core = Arc::new(core.ok_or(BuildError::OutOfMemory)?);
-        let pace = Box::new(Fixed::new(batch, self.linger));
-        let flusher = Flusher::new(Arc::clone(&core), sink, pace, settings);
+        let flusher = Flusher::new(Arc::clone(&core), sink, Box::new(Fixed));
         Ok((BackpressureController::new(core), flusher))
     }
 
-    /// The batch limit, if all settings can work.
-    fn check(&self) -> Result<usize, BuildError> {
-        let batch = self.max_batch.unwrap_or((self.capacity / 2).clamp(1, DEFAULT_MAX_BATCH));
+    /// The settings, if all of them can work.
+    fn check(&self) -> Result<Settings, BuildError> {
         if self.capacity == 0 {
             return Err(BuildError::CapacityZero);
         }
         if self.capacity > MAX_CAPACITY {
             return Err(BuildError::CapacityTooLarge { max: MAX_CAPACITY });
         }
-        if batch == 0 {
-            return Err(BuildError::BatchZero);
-        }
-        if batch > self.capacity {
-            return Err(BuildError::BatchAboveCapacity { batch, capacity: self.capacity });
-        }
-        if self.flush_timeout.is_zero() {
-            return Err(BuildError::FlushTimeoutZero);
-        }
-        self.retry.check()?;
+        let settings = Settings {
+            watermarks: self.watermarks,
+            max_batch: self.max_batch.unwrap_or((self.capacity / 2).clamp(1, DEFAULT_MAX_BATCH)),
+            linger: self.linger,
+            retry: self.retry.clone(),
+            flush_timeout: self.flush_timeout,
+        };
+        settings.check(self.capacity)?;
         self.strategy.check()?;
-        Ok(self.strategy.batch_limit(batch, self.capacity))
+        Ok(settings)
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) use self::admit::{Admitted, Queued};
 pub(crate) use self::context::Inside;
 pub(crate) use self::ending::{DrainId, Ending};
 use self::levers::Levers;
+pub(crate) use self::levers::Settings;
 pub use self::loss::Loss;
 pub(crate) use self::loss::LossHook;
 pub(crate) use self::settle::{End, Left};
@@ -57,13 +58,16 @@ pub(crate) struct Hangar<T> {
     is_paused: bool,
     /// Items before this position were seen claimed when a batch left without them, for this reason.
     promised: (u64, FlushReason),
+    settings: Arc<Settings>,
+    /// The most items of a batch, as the strategy and the capacity leave it.
+    max_batch: usize,
     ending: Ending<T>,
 }
 
 /// What a new controller is made of.
 pub(crate) struct Parameters<T> {
     pub(crate) capacity: usize,
-    pub(crate) levels: Levels,
+    pub(crate) settings: Settings,
     pub(crate) strategy: Strategy<T>,
     pub(crate) on_loss: Option<LossHook<T>>,
     pub(crate) drain_on_drop: Duration,
@@ -88,13 +92,18 @@ pub(crate) enum Step {
 impl<T> Core<T> {
     /// `None` if the memory cannot be had. Starts with one handle.
     pub(crate) fn new(parameters: Parameters<T>) -> Option<Self> {
+        let (capacity, settings) = (parameters.capacity, parameters.settings);
+        let max_batch = parameters.strategy.batch_limit(settings.max_batch, capacity);
+        let levels = Levels::new(settings.watermarks, capacity, max_batch);
         let hangar = Hangar {
             flights: Flights::new(),
             is_paused: false,
             promised: (0, FlushReason::Full),
+            settings: Arc::new(settings),
+            max_batch,
             ending: Ending::default(),
         };
-        let gate = Gate::new(parameters.capacity, parameters.levels, Clock::start(), hangar)?;
+        let gate = Gate::new(capacity, levels, Clock::start(), hangar)?;
         gate.lock().set_posture(parameters.strategy.posture());
         Some(Self {
             gate,
@@ -207,6 +216,8 @@ impl<T> Core<T> {
             is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
             is_closed: figures.is_closed,
             is_paused: locked.desk().rest.is_paused,
+            max_batch: locked.desk().rest.max_batch as u64,
+            linger: locked.desk().rest.settings.linger,
         }
     }
 
@@ -247,8 +258,8 @@ impl<T> Core<T> {
         }))
     }
 
-    /// Hands a batch that is at home to a guard, for one attempt.
-    pub(crate) fn launch(self: &Arc<Self>, key: FlightKey) -> Option<Batch<T>> {
+    /// Hands a batch that is at home to a guard, for one attempt, which may take so long; `Duration::MAX` means for ever.
+    pub(crate) fn launch(self: &Arc<Self>, key: FlightKey) -> Option<(Batch<T>, Duration)> {
         let mut locked = self.gate.lock();
         let desk = locked.desk();
         let flight = desk.rest.flights.get_mut(key).filter(|flight| flight.phase == Phase::Home)?;
@@ -270,8 +281,9 @@ impl<T> Core<T> {
             weights: locked.weights((0..seqs.len()).map(|i| seqs.get(i))),
             seqs,
         };
+        let flush_timeout = locked.desk().rest.settings.flush_timeout;
         drop(locked);
-        Some(Batch::new(Arc::clone(self), key, parts))
+        Some((Batch::new(Arc::clone(self), key, parts), flush_timeout))
     }
 
     /// The guard of an attempt says of an item that it is not delivered.
@@ -289,6 +301,10 @@ impl<T> Core<T> {
         }
         locked.ring_bell();
         self.apply(locked.leave());
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.gate.lock().desk().rest.settings)
     }
 
     /// The extra time of an attempt, and drain's deadline.

@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::task::coop;
 
-use crate::core::{Core, End, Inside, Left, Step};
+use crate::core::{Core, End, Inside, Left, Settings, Step};
 use crate::error::{DriveError, FlushError, FlushTimedOut, RetriesExhausted, SinkPanicked, Verdict};
 use crate::flight::FlightKey;
 use crate::pace::Pace;
 use crate::panics::catch;
-use crate::retry::{Due, Jitter, Retry, Tries};
+use crate::retry::{Due, Jitter, Tries};
 use crate::sink::BatchSink;
 use crate::time::{NoTimer, Tick, Timer, check_timer};
 
@@ -63,20 +63,13 @@ impl<T: Send> Finish for Core<T> {
     }
 }
 
-/// How the loop sends.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    pub(crate) retry: Retry,
-    /// `None` means never.
-    pub(crate) flush_timeout: Option<Duration>,
-}
-
 impl Flusher {
-    pub(crate) fn new<T, S>(core: Arc<Core<T>>, sink: S, pace: Box<dyn Pace>, settings: Settings) -> Self
+    pub(crate) fn new<T, S>(core: Arc<Core<T>>, sink: S, pace: Box<dyn Pace>) -> Self
     where
         T: Send + 'static,
         S: BatchSink<T> + 'static,
     {
+        let settings = core.settings();
         let jitter = settings.retry.jitter(core.nonce());
         let flush_loop =
             Loop { core: Arc::clone(&core), pace, settings, jitter, queue: VecDeque::new(), spare: Vec::new() };
@@ -135,7 +128,8 @@ impl fmt::Debug for Flusher {
 struct Loop<T> {
     core: Arc<Core<T>>,
     pace: Box<dyn Pace>,
-    settings: Settings,
+    /// As they were when the jitter was seeded.
+    settings: Arc<Settings>,
     jitter: Jitter,
     /// The batches to send again before anything else is taken, in order.
     queue: VecDeque<(Due, Attempt)>,
@@ -209,7 +203,7 @@ impl<T: Send> Loop<T> {
         mut timer: Pin<&mut Timer>,
     ) -> Result<(), NoTimer> {
         attempt.tries.start(self.core.now());
-        let ended = call(&self.core, self.settings.flush_timeout, sink, attempt.key, timer.as_mut()).await?;
+        let ended = call(&self.core, sink, attempt.key, timer.as_mut()).await?;
         let (end, error) = ended.parts();
         loop {
             match self.core.judge(attempt.key, end, error.as_ref(), &mut self.spare) {
@@ -240,8 +234,12 @@ impl<T: Send> Loop<T> {
                 Verdict::Permanent => return self.core.fail(attempt.key, &error.source),
             },
         };
-        let now = self.core.now();
-        let Self { settings, jitter, .. } = self;
+        let (now, settings) = (self.core.now(), self.core.settings());
+        if !Arc::ptr_eq(&settings, &self.settings) {
+            self.jitter = settings.retry.jitter(self.jitter.next());
+            self.settings = Arc::clone(&settings);
+        }
+        let jitter = &mut self.jitter;
         // A schedule may be the user's.
         let next = catch(|| settings.retry.next(&mut attempt.tries, now, asked, jitter));
         match next.flatten() {
@@ -276,12 +274,11 @@ async fn wait<T: Send>(core: &Core<T>, mut timer: Pin<&mut Timer>, until: Option
 /// One call of the sink, with its panics caught and its time limited.
 async fn call<T: Send, S: BatchSink<T>>(
     core: &Arc<Core<T>>,
-    flush_timeout: Option<Duration>,
     sink: &mut S,
     key: FlightKey,
     mut timer: Pin<&mut Timer>,
 ) -> Result<Ended, NoTimer> {
-    let Some(batch) = core.launch(key) else { return Ok(Ended::Cancelled) };
+    let Some((batch, flush_timeout)) = core.launch(key) else { return Ok(Ended::Cancelled) };
     let started = core.now();
     let Some(answer) = catch(|| sink.flush(batch)) else { return Ok(Ended::Panicked) };
     let mut answer = pin!(Some(answer));
@@ -298,7 +295,7 @@ async fn call<T: Send, S: BatchSink<T>>(
             bell.set(core.bell().notified());
         }
         let (extra, deadline) = core.limits(key);
-        let timeout = flush_timeout.and_then(|limit| started.after(limit.checked_add(extra)?));
+        let timeout = flush_timeout.checked_add(extra).and_then(|limit| started.after(limit));
         let first = [timeout, deadline].into_iter().flatten().min();
         timer.as_mut().arm(core.clock(), first)?;
         ready!(timer.as_mut().poll(cx))?;

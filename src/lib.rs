@@ -26,6 +26,7 @@ mod retry;
 #[allow(unsafe_code, reason = "the one place for it, each block proved")]
 mod ring;
 mod sink;
+mod splitmix;
 mod state;
 mod strategy;
 mod sync;

@@ -3,6 +3,7 @@
 mod fixed;
 
 use std::fmt;
+use std::time::Duration;
 
 pub(crate) use self::fixed::Fixed;
 use crate::time::Tick;
@@ -27,6 +28,10 @@ pub(crate) struct View {
     pub(crate) is_closed: bool,
     /// Only `flush` and `drain` may take.
     pub(crate) is_paused: bool,
+    /// The most items of a batch; at least 1.
+    pub(crate) max_batch: u64,
+    /// How long a partial batch may wait, from its oldest item.
+    pub(crate) linger: Duration,
 }
 
 /// What to do next.

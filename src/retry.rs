@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::BuildError;
 use crate::panics::catch;
+use crate::splitmix::{STEP, mix};
 use crate::time::Tick;
 
 /// When a failed batch is sent again, and when to give up.
@@ -207,11 +208,10 @@ fn exponential(base: Duration, cap: Duration, factor: f64, failed: u32) -> Durat
 pub(crate) struct Jitter(u64);
 
 impl Jitter {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+    pub(crate) fn next(&mut self) -> u64 {
+        let number = mix(self.0);
+        self.0 = self.0.wrapping_add(STEP);
+        number
     }
 
     /// Between half and all of `wait`.

@@ -308,8 +308,9 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::core::Parameters;
-    use crate::state::{Levels, Watermarks};
+    use crate::core::{Parameters, Settings};
+    use crate::retry::Retry;
+    use crate::state::Watermarks;
     use crate::strategy::Strategy;
 
     /// A core that has ended, and afterwards an item in its ring, as a producer leaves it that was preempted before its write.
@@ -318,7 +319,13 @@ mod tests {
         let hook = Arc::clone(&told);
         let core = Core::new(Parameters {
             capacity: 2,
-            levels: Levels::new(Watermarks::default(), 2, 1),
+            settings: Settings {
+                watermarks: Watermarks::default(),
+                max_batch: 1,
+                linger: Duration::ZERO,
+                retry: Retry::never(),
+                flush_timeout: Duration::MAX,
+            },
             strategy: Strategy::Block,
             on_loss: Some(Box::new(move |loss| {
                 assert_eq!((loss.item, loss.reason), (Some(7), LossReason::Abandoned));

@@ -1,9 +1,42 @@
 //! What can be changed while the controller runs and is read by producers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::error::BuildError;
+use crate::retry::Retry;
+use crate::state::Watermarks;
 use crate::strategy::Strategy;
 use crate::sync::{CachePadded, Mutex, STRIPES, stripe};
+
+/// What the flusher goes by.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) watermarks: Watermarks,
+    /// In `1 ..= capacity`, as it was asked for.
+    pub(crate) max_batch: usize,
+    pub(crate) linger: Duration,
+    pub(crate) retry: Retry,
+    /// `Duration::MAX` means never.
+    pub(crate) flush_timeout: Duration,
+}
+
+impl Settings {
+    /// Whether they can work with a buffer of `capacity`.
+    pub(crate) fn check(&self, capacity: usize) -> Result<(), BuildError> {
+        let batch = self.max_batch;
+        if batch == 0 {
+            return Err(BuildError::BatchZero);
+        }
+        if batch > capacity {
+            return Err(BuildError::BatchAboveCapacity { batch, capacity });
+        }
+        if self.flush_timeout.is_zero() {
+            return Err(BuildError::FlushTimeoutZero);
+        }
+        self.retry.check()
+    }
+}
 
 /// The strategy, a copy for each stripe of threads: producers that ask it at the same time write no line in common.
 pub(super) struct Levers<T> {

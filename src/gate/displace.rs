@@ -88,7 +88,7 @@ impl<T, R> Locked<'_, T, R> {
             self.head.tags.add_weight(position, tag.weight);
             return Merged::Outweighed(item);
         }
-        let displaced = match self.head.replace(position, item) {
+        let displaced = match self.head.exchange(position, item) {
             Ok(displaced) => displaced,
             Err(item) => return Merged::Unwritten(item),
         };

@@ -1,34 +1,22 @@
 //! The pace that does not adapt: a batch size and a linger.
 
-use std::time::Duration;
-
 use super::{FlushReason, Pace, Plan, View};
 use crate::time::Tick;
 
 /// Takes a batch when it is full, when its oldest item has waited for the linger, or when room is wanted.
 #[derive(Debug)]
-pub(crate) struct Fixed {
-    batch: u64,
-    linger: Duration,
-}
-
-impl Fixed {
-    /// `batch` at least 1.
-    pub(crate) const fn new(batch: usize, linger: Duration) -> Self {
-        Self { batch: batch as u64, linger }
-    }
-}
+pub(crate) struct Fixed;
 
 impl Pace for Fixed {
     fn plan(&mut self, now: Tick, view: &View) -> Plan {
-        let take = |reason| Plan::Take { most: self.batch, reason };
+        let take = |reason| Plan::Take { most: view.max_batch, reason };
         if view.buffered == 0 {
             return Plan::Sleep { items: Some(1), until: None };
         }
         if view.is_closed {
             return take(FlushReason::Drain);
         }
-        if view.buffered >= self.batch && !view.is_paused {
+        if view.buffered >= view.max_batch && !view.is_paused {
             return take(FlushReason::Full);
         }
         if view.is_flushing {
@@ -41,16 +29,18 @@ impl Pace for Fixed {
             return take(FlushReason::Room);
         }
         // `None` both times means never: the age is known as soon as there is an item.
-        let due = view.oldest.unwrap_or(now).after(self.linger);
+        let due = view.oldest.unwrap_or(now).after(view.linger);
         match due {
             Some(due) if due <= now => take(FlushReason::Linger),
-            until => Plan::Sleep { items: Some(self.batch), until },
+            until => Plan::Sleep { items: Some(view.max_batch), until },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn at(millis: u64) -> Tick {
@@ -65,11 +55,13 @@ mod tests {
             is_flushing: false,
             is_closed: false,
             is_paused: false,
+            max_batch: 10,
+            linger: Duration::from_millis(5),
         }
     }
 
     fn plan(now: u64, view: View) -> Plan {
-        Fixed::new(10, Duration::from_millis(5)).plan(at(now), &view)
+        Fixed.plan(at(now), &view)
     }
 
     fn take(reason: FlushReason) -> Plan {
@@ -106,7 +98,7 @@ mod tests {
 
     #[test]
     fn an_endless_linger_never_comes() {
-        let mut pace = Fixed::new(10, Duration::MAX);
-        assert_eq!(pace.plan(at(100), &view(1)), Plan::Sleep { items: Some(10), until: None });
+        let view = View { linger: Duration::MAX, ..view(1) };
+        assert_eq!(Fixed.plan(at(100), &view), Plan::Sleep { items: Some(10), until: None });
     }
 }

@@ -91,16 +91,16 @@ impl<T, X> HeadGuard<'_, T, X> {
     }
 
     /// Puts `item` in the place of the buffered one at `position`, which comes back; `Err` if that is not written yet.
-    pub(crate) fn replace(&mut self, position: u64, item: T) -> Result<T, T> {
+    pub(crate) fn exchange(&mut self, position: u64, item: T) -> Result<T, T> {
         let ahead = position - self.head.taken_total;
-        assert!(ahead < self.buffered(self.tail()), "only what is buffered can be replaced");
+        assert!(ahead < self.buffered(self.tail()), "only what is buffered can be exchanged");
         let place = self.ring.shape.advance(self.head.taken, ahead);
         if !self.is_written(place) {
             return Err(item);
         }
-        let replaced = self.move_out(place);
+        let other = self.move_out(place);
         self.ring.write(place, item);
-        Ok(replaced)
+        Ok(other)
     }
 
     /// Reserves up to `n` places in room that is free, published or not; returns how many.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::BuildError;
+use crate::splitmix::mix;
 use crate::state::State;
 
 /// Keeps one item in `k`, by the state of the buffer, and gives each item that it keeps the weight `k`.
@@ -168,15 +169,6 @@ impl Draw {
         let total = u128::from(old) + u128::from(new);
         (u128::from(mix(self.hash)) * total) >> 64 < u128::from(new)
     }
-}
-
-/// A bijection of 64 bits in which each input bit flips each output bit with about even chance: the finalizer of
-/// SplitMix64 (Steele, Lea and Flood 2014), with its increment, so that 0 is not a fixed point.
-const fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 #[cfg(test)]
