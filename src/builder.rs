@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use crate::batch::Batch;
 use crate::controller::BackpressureController;
-use crate::core::{Core, Loss, LossHook, Parameters, Settings};
+use crate::core::{Core, Loss, LossHook, Parameters, Settings, check_capacity};
 use crate::error::{BuildError, DriveError, FlushError};
 use crate::flusher::{Flusher, check_runtime};
 use crate::pace::Fixed;
@@ -80,7 +80,7 @@ impl<T> Builder<T> {
         self
     }
 
-    /// The most items of a batch, in `1 ..= capacity`. Default: half the capacity, at least 1, at most 5000.
+    /// The most items of a batch, in `1 ..= capacity`; fewer while the capacity is made smaller than that. Default: half the capacity, at least 1, at most 5000.
     pub fn max_batch(mut self, items: usize) -> Self {
         self.max_batch = Some(items);
         self
@@ -205,12 +205,7 @@ impl<T: Send + 'static> Builder<T> {
 
     /// The settings, if all of them can work.
     fn check(&self) -> Result<Settings, BuildError> {
-        if self.capacity == 0 {
-            return Err(BuildError::CapacityZero);
-        }
-        if self.capacity > MAX_CAPACITY {
-            return Err(BuildError::CapacityTooLarge { max: MAX_CAPACITY });
-        }
+        check_capacity(self.capacity, MAX_CAPACITY)?;
         let settings = Settings {
             watermarks: self.watermarks,
             max_batch: self.max_batch.unwrap_or((self.capacity / 2).clamp(1, DEFAULT_MAX_BATCH)),

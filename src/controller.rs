@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::builder::Builder;
 use crate::core::Core;
 use crate::drain::Drain;
-use crate::error::{PushError, ReserveError};
+use crate::error::{BuildError, PushError, ReserveError};
 use crate::flush::Flush;
 use crate::ledger::Snapshot;
 use crate::permit::{Permit, Reserve, ReserveMany};
@@ -25,6 +25,8 @@ pub struct BackpressureController<T> {
 
 impl<T> BackpressureController<T> {
     /// Starts to build one that holds `capacity` items, in `1 ..=` [`MAX_CAPACITY`](crate::MAX_CAPACITY).
+    ///
+    /// It can be made smaller while it runs, and as large as this again: [`set_capacity`](Self::set_capacity).
     ///
     /// The capacity bounds what is reserved, buffered and in flight together, batches that wait for a retry included. The
     /// memory for it (the size of an item and 8 bytes, each) is reserved at once, and touched only as the buffer fills.
@@ -201,7 +203,8 @@ impl<T> BackpressureController<T> {
         Err(if self.core.is_closed() { ReserveError::Closed } else { ReserveError::Full })
     }
 
-    /// Waits for `n` places, in `0 ..= capacity`, and reserves them together. While it waits it gathers them one by one.
+    /// Waits for `n` places, in `0 ..= capacity`, and reserves them together. While it waits it gathers them one by one; if the
+    /// capacity becomes smaller than `n` meanwhile, it answers `TooMany` and gives them back.
     ///
     /// # Cancel safety
     ///
@@ -314,7 +317,7 @@ impl<T> BackpressureController<T> {
         self.core.snapshot()
     }
 
-    /// Buffered + in flight, in `0 ..= capacity`.
+    /// Buffered + in flight, in `0 ..= max_capacity`. While the capacity is being changed it may be off by the change.
     #[must_use]
     pub fn len(&self) -> usize {
         self.core.len()
@@ -326,16 +329,55 @@ impl<T> BackpressureController<T> {
         self.core.depth() == 0
     }
 
-    /// Reserved + buffered + in flight, in `0 ..= capacity`.
+    /// Reserved + buffered + in flight, in `0 ..= max_capacity`: at most the capacity, unless there was more inside when that
+    /// was made smaller. While the capacity is being changed it may be off by the change.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.core.depth()
     }
 
-    /// The most items that may be reserved, buffered and in flight together: exactly what the builder was given.
+    /// The most items that may be reserved, buffered and in flight together: exactly what the builder was given, or
+    /// [`set_capacity`](Self::set_capacity).
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.core.capacity()
+    }
+
+    /// The largest capacity that can be set: exactly what the builder was given.
+    #[must_use]
+    pub fn max_capacity(&self) -> usize {
+        self.core.max_capacity()
+    }
+
+    /// Changes the capacity while all goes on, to `items` in `1 ..=` [`max_capacity`](Self::max_capacity).
+    ///
+    /// A larger one makes room at once, for the oldest producers that wait first. A smaller one drops nothing: what is inside
+    /// stays, permits that are out keep their places, and new items are refused or wait as if the buffer were full, until
+    /// there is less inside than the new capacity. An eviction goes on displacing one item for each that comes, and the sink
+    /// brings the depth down. Watermarks are shares of the present capacity, the state follows at once, and no batch holds
+    /// more than the capacity, whatever `max_batch` is. A `reserve_many` that waits for more places than there are now answers
+    /// `TooMany`. The memory stays reserved.
+    ///
+    /// A push that runs at the same time may still be judged by the old capacity, as if it had come before.
+    ///
+    /// # Errors
+    ///
+    /// `CapacityZero`, and `CapacityTooLarge` above `max_capacity`; then nothing is changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use backpressure::{BackpressureController, Batch, BuildError};
+    /// let sink = |_: Batch<u32>| async { Ok(()) };
+    /// let (events, _flusher) = BackpressureController::builder(1_000).build(sink)?;
+    /// events.set_capacity(2)?;
+    /// assert!(events.try_push(1).is_ok() && events.try_push(2).is_ok());
+    /// assert!(events.try_push(3).is_err());
+    /// assert_eq!(events.set_capacity(1_001), Err(BuildError::CapacityTooLarge { max: 1_000 }));
+    /// # Ok::<(), BuildError>(())
+    /// ```
+    pub fn set_capacity(&self, items: usize) -> Result<(), BuildError> {
+        self.core.set_capacity(items)
     }
 
     /// A bound of the age of the oldest item that is not settled; `None` if there is none, or if the flusher never ran.

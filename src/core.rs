@@ -24,6 +24,7 @@ pub use self::loss::Loss;
 pub(crate) use self::loss::LossHook;
 pub(crate) use self::settle::{End, Left};
 use crate::batch::{Batch, BatchId, Parts};
+use crate::error::BuildError;
 use crate::flight::{Flight, FlightKey, Flights, Phase, Seqs};
 use crate::gate::{Effects, Gate, Locked};
 use crate::ledger::Snapshot;
@@ -189,7 +190,7 @@ impl<T> Core<T> {
         let promised = locked.desk().rest.promised;
         let plan = match pace.plan(now, &view) {
             Plan::Sleep { .. } if view.buffered > 0 && locked.taken() < promised.0 && !view.is_paused => {
-                Plan::Take { most: promised.0 - locked.taken(), reason: promised.1 }
+                Plan::Take { most: view.capacity.min(promised.0 - locked.taken()), reason: promised.1 }
             }
             plan => plan,
         };
@@ -211,6 +212,7 @@ impl<T> Core<T> {
         let taken = locked.taken();
         View {
             buffered: figures.buffered,
+            capacity: locked.capacity(),
             oldest: locked.oldest(),
             is_tight: figures.is_full || waiting > 0,
             is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
@@ -357,6 +359,7 @@ impl<T> Core<T> {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut locked = self.gate.lock();
         let figures = locked.figures();
+        let capacity = locked.capacity();
         let (waiting, waiting_producers) = locked.waiting();
         let (state, transitions) = locked.state();
         // Outputs before inputs does not matter here: all but the refusals stand still under the lock.
@@ -383,7 +386,8 @@ impl<T> Core<T> {
             in_flight: figures.in_flight,
             reserved: figures.reserved,
             depth: figures.depth(),
-            capacity: self.gate.capacity() as u64,
+            capacity,
+            max_capacity: self.gate.max_capacity() as u64,
             peak_depth: ledger.peak_depth,
             waiting_producers,
             sample_rate: self.levers.strategy().sample_rate(state),
@@ -428,6 +432,19 @@ impl<T> Core<T> {
         self.gate.capacity()
     }
 
+    pub(crate) fn max_capacity(&self) -> usize {
+        self.gate.max_capacity()
+    }
+
+    /// Changes the capacity, within the one it was built with.
+    pub(crate) fn set_capacity(&self, items: usize) -> Result<(), BuildError> {
+        check_capacity(items, self.max_capacity())?;
+        let mut locked = self.gate.lock();
+        locked.set_capacity(items);
+        self.apply(locked.finish());
+        Ok(())
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.gate.is_closed()
     }
@@ -469,6 +486,15 @@ impl<T> std::fmt::Debug for Core<T> {
             .field("depth", &self.depth())
             .field("state", &self.state())
             .finish_non_exhaustive()
+    }
+}
+
+/// Whether a capacity is in `1 ..= max`.
+pub(crate) fn check_capacity(items: usize, max: usize) -> Result<(), BuildError> {
+    match items {
+        0 => Err(BuildError::CapacityZero),
+        _ if items > max => Err(BuildError::CapacityTooLarge { max }),
+        _ => Ok(()),
     }
 }
 

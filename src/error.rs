@@ -237,7 +237,7 @@ pub enum ReserveError {
     TooMany {
         /// The places asked for.
         asked: usize,
-        /// The places there are.
+        /// The places there are: the capacity at the time.
         capacity: usize,
     },
     /// The sink would wait for room that only it can make.
@@ -257,13 +257,13 @@ impl fmt::Display for ReserveError {
 
 impl Error for ReserveError {}
 
-/// A setting that cannot work, found when the controller is built.
+/// A setting that cannot work, found when the controller is built, or when it is to be changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// Capacity 0.
     CapacityZero,
-    /// A capacity above [`MAX_CAPACITY`](crate::MAX_CAPACITY).
+    /// A capacity above [`MAX_CAPACITY`](crate::MAX_CAPACITY), or above the one that the controller was built with.
     CapacityTooLarge {
         /// The largest capacity.
         max: usize,

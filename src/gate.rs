@@ -7,6 +7,8 @@
 mod displace;
 #[cfg(all(test, backpressure_loom))]
 mod loom;
+mod release;
+mod resize;
 mod stamps;
 mod tags;
 mod waiters;
@@ -27,7 +29,7 @@ use crate::error::RefuseReason;
 use crate::ledger::{Ledger, Outcome, Refusals};
 use crate::receipt::{Fate, Receipt};
 use crate::ring::{HeadGuard, Ring, Word};
-use crate::state::{Levels, Machine, Posture, Reflex, State, StateCell, Transitions};
+use crate::state::{Levels, Machine, Posture, Reflex, Scale, State, StateCell, Transitions};
 use crate::sync::{Fault, fault};
 use crate::time::{Clock, Tick};
 
@@ -36,7 +38,7 @@ use crate::time::{Clock, Tick};
 pub(crate) struct Gate<T, R> {
     ring: Ring<T, Desk<T, R>>,
     state: StateCell,
-    levels: Levels,
+    scale: Scale,
     refusals: Refusals,
     clock: Clock,
 }
@@ -127,7 +129,7 @@ impl<T, R> Gate<T, R> {
         let gate = Self {
             ring: Ring::new(capacity, desk)?,
             state: StateCell::default(),
-            levels,
+            scale: Scale::new(&levels),
             refusals: Refusals::default(),
             clock,
         };
@@ -184,7 +186,7 @@ impl<T, R> Gate<T, R> {
     }
 
     pub(crate) fn pressure(&self) -> f64 {
-        self.levels.pressure(self.depth())
+        self.scale.pressure(self.depth())
     }
 
     pub(crate) fn depth(&self) -> u64 {
@@ -195,8 +197,14 @@ impl<T, R> Gate<T, R> {
         self.ring.len()
     }
 
+    /// The present capacity.
     pub(crate) fn capacity(&self) -> usize {
         self.ring.capacity()
+    }
+
+    /// The largest capacity: what it was built with.
+    pub(crate) fn max_capacity(&self) -> usize {
+        self.ring.slots()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -329,45 +337,6 @@ impl<T, R> Locked<'_, T, R> {
         (wait, waker)
     }
 
-    /// Takes `n` reserved places back, for the oldest waiters if there are any.
-    pub(crate) fn release(&mut self, n: u64) {
-        if n == 0 {
-            return;
-        }
-        self.note_peak();
-        let left = if fault(Fault::ReleaseToAll) { n } else { self.pass_on(n) };
-        if left > 0 {
-            self.head.give_back(left);
-        }
-        if !fault(Fault::LastPermitSilent) && self.head.tail().is_closed() {
-            self.effects.bell = true;
-        }
-    }
-
-    /// Hands reserved places straight to the oldest waiters; returns how many are left. Given back first, they would be
-    /// room for whoever pushes just then: a waiter would be overtaken.
-    fn pass_on(&mut self, mut n: u64) -> u64 {
-        while n > 0 {
-            match self.head.waiters.next_want() {
-                None => break,
-                Some(Want::Store(item, tag)) => {
-                    // Whether this reaches the alarm does not matter: `finish` looks anyway.
-                    let (_, next) = self.gate.ring.send(item);
-                    let position = self.head.position(next.place()) - 1;
-                    self.head.tags.insert(position, tag);
-                    n -= 1;
-                }
-                Some(Want::Reserve(wanted)) => {
-                    let granted = wanted.min(n);
-                    self.head.waiters.grant(granted);
-                    n -= granted;
-                }
-            }
-            self.dismiss_served();
-        }
-        n
-    }
-
     /// Stores an item with a tag, if there is room and the intake is open.
     pub(crate) fn store(&mut self, item: T, tag: &mut Tag) -> Result<(), T> {
         if self.head.tail().is_closed() {
@@ -485,11 +454,17 @@ impl<T, R> Locked<'_, T, R> {
     #[inline]
     fn place(&mut self, item: T, tag: &mut Tag) -> Result<(), T> {
         let place = self.head.place(item)?;
+        self.attach(place, tag);
+        Ok(())
+    }
+
+    /// Keeps what the item that was stored at this place carries.
+    #[inline]
+    fn attach(&mut self, place: Word, tag: &mut Tag) {
         if !tag.is_plain() {
             let position = self.head.position(place.place());
             self.head.tags.insert(position, mem::replace(tag, Tag::PLAIN));
         }
-        Ok(())
     }
 
     #[cold]
@@ -586,7 +561,7 @@ impl<T, R> Locked<'_, T, R> {
     #[inline]
     fn note_peak(&mut self) {
         // Once it was full there is nothing to learn.
-        if self.head.ledger.peak_depth == self.gate.ring.capacity() as u64 {
+        if self.head.ledger.peak_depth == self.gate.max_capacity() as u64 {
             return;
         }
         let depth = self.head.depth(self.head.tail());

@@ -318,8 +318,10 @@ pub struct Snapshot {
     pub reserved: u64,
     /// Reserved + buffered + in flight.
     pub depth: u64,
-    /// The most that `depth` may be.
+    /// The present capacity: what `depth` may be, unless there was more inside when the capacity was made smaller.
     pub capacity: u64,
+    /// The capacity it was built with, and the most that `depth` ever is.
+    pub max_capacity: u64,
     /// The most that `depth` was since the build.
     pub peak_depth: u64,
     /// Producers that wait for room: pushes and reservations.
@@ -374,7 +376,8 @@ impl Snapshot {
             settled + self.buffered + self.in_flight,
         )?;
         check("depth = reserved + buffered + in_flight", self.depth, self.reserved + self.buffered + self.in_flight)?;
-        check("peak_depth <= capacity", self.peak_depth, self.peak_depth.min(self.capacity))?;
+        check("peak_depth <= max_capacity", self.peak_depth, self.peak_depth.min(self.max_capacity))?;
+        check("capacity <= max_capacity", self.capacity, self.capacity.min(self.max_capacity))?;
         check("retry_waiting <= in_flight", self.retry_waiting, self.retry_waiting.min(self.in_flight))
     }
 }
@@ -429,12 +432,19 @@ mod tests {
             in_flight: 1,
             depth: 3,
             peak_depth: 4,
-            capacity: 5,
+            capacity: 4,
+            max_capacity: 5,
             ..Snapshot::default()
         };
         assert_eq!(right.audit(), Ok(()));
-        let breaks: [fn(&mut Snapshot); 5] =
-            [|s| s.offered += 1, |s| s.delivered += 1, |s| s.depth += 1, |s| s.peak_depth = 6, |s| s.retry_waiting = 2];
+        let breaks: [fn(&mut Snapshot); 6] = [
+            |s| s.offered += 1,
+            |s| s.delivered += 1,
+            |s| s.depth += 1,
+            |s| s.peak_depth = 6,
+            |s| s.capacity = 6,
+            |s| s.retry_waiting = 2,
+        ];
         for (i, wrong) in breaks.into_iter().enumerate() {
             let mut snapshot = right.clone();
             wrong(&mut snapshot);

@@ -18,6 +18,8 @@ pub(crate) trait Pace: Send {
 pub(crate) struct View {
     /// Items that can be taken.
     pub(crate) buffered: u64,
+    /// The most items that may be inside at present; no batch is larger.
+    pub(crate) capacity: u64,
     /// The oldest of them came no earlier than this.
     pub(crate) oldest: Option<Tick>,
     /// There is no room, or producers wait for it.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use crate::controller::BackpressureController;
 use crate::core::Queued;
 use crate::error::ReserveError;
-use crate::gate::{Key, Parked, Wait};
+use crate::gate::{Key, Wait};
 
 /// A reserved place: sending an item by it neither waits nor fails (I4).
 ///
@@ -108,7 +108,7 @@ impl<'a, T> ReserveMany<'a, T> {
         let core = self.controller.core();
         let (asked, capacity) = (self.wanted, core.capacity());
         if asked > capacity {
-            return Poll::Ready(Err(ReserveError::TooMany { asked, capacity }));
+            return Poll::Ready(Err(self.too_many(capacity as u64)));
         }
         if asked == 0 || core.reserve(asked as u64) {
             return Poll::Ready(Ok(()));
@@ -121,15 +121,21 @@ impl<'a, T> ReserveMany<'a, T> {
         if core.is_inside() {
             return Poll::Ready(Err(ReserveError::WouldDeadlock));
         }
-        let parked = Parked::Permits { wanted: asked as u64, granted: 0 };
-        match core.enqueue(parked, cx.waker().clone()) {
-            Queued::Served => Poll::Ready(Ok(())),
-            Queued::Closed(_) => Poll::Ready(Err(ReserveError::Closed)),
-            Queued::Waiting(key) => {
+        match core.enqueue_reservation(asked as u64, cx.waker().clone()) {
+            Err(most) => Poll::Ready(Err(self.too_many(most))),
+            Ok(Queued::Served) => Poll::Ready(Ok(())),
+            Ok(Queued::Closed(_)) => Poll::Ready(Err(ReserveError::Closed)),
+            Ok(Queued::Waiting(key)) => {
                 self.waiting = Some(key);
                 Poll::Pending
             }
         }
+    }
+}
+
+impl<T> ReserveMany<'_, T> {
+    fn too_many(&self, capacity: u64) -> ReserveError {
+        ReserveError::TooMany { asked: self.wanted, capacity: capacity as usize }
     }
 }
 
@@ -145,6 +151,10 @@ impl<T> Future for ReserveMany<'_, T> {
                 Wait::Shut(_) => {
                     self.waiting = None;
                     return Poll::Ready(Err(ReserveError::Closed));
+                }
+                Wait::Unfit { most } => {
+                    self.waiting = None;
+                    return Poll::Ready(Err(self.too_many(most)));
                 }
             },
         }

@@ -214,7 +214,7 @@ fn poll_deadline<T>(
 fn verdict<T>(wait: Wait<T>, reason: RefuseReason) -> Result<(), PushError<T>> {
     match wait {
         Wait::Shut(parked) => parked.into_single().map_or(Ok(()), |item| Err(PushError::new(reason, item))),
-        Wait::Served(_) | Wait::Queued => Ok(()),
+        Wait::Served(_) | Wait::Queued | Wait::Unfit { .. } => Ok(()),
     }
 }
 

@@ -1,17 +1,26 @@
 //! A bounded multi-producer ring whose room ends only when it is given free: the only unsafe code of the crate.
 //!
 //! A push is one compare-and-swap on `tail`, a write in place and a release store. Producers compare `tail` with the
-//! published `limit = gone + capacity`; the consumer side works in bulk under the head lock.
+//! published `limit = gone + capacity`; the consumer side works in bulk under the head lock. The capacity may change, in
+//! `1 ..= slots`, under the head lock.
 //!
 //! Invariants that every `SAFETY` comment below cites:
 //!
-//! - **R1** `gone <= taken <= place`, and `place + reserved <= gone + capacity`. Only [`HeadGuard::free`] moves `gone`,
-//!   and it checks that `gone` stays behind `taken`.
-//! - **R2** The slot of place `p` is vacant once `taken > p - capacity`. With R1 every place below the limit has a vacant
-//!   slot, and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
+//! - **R1** `gone <= taken <= place`, and `place + reserved <= gone + slots`. Only [`HeadGuard::free`] moves `gone`, and it
+//!   checks that `gone` stays behind `taken`; only [`HeadGuard::set_capacity`] moves the capacity, and it checks that it
+//!   stays within the slots. So no limit, old or new, was ever above `gone + slots`.
+//! - **R2** The slot of place `p` is vacant once `taken > p - slots`. With R1 every place below a limit has a vacant slot,
+//!   and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
 //! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word. A swap
 //!   below the limit claims a free place, [`Ring::send`] a reserved one, and it checks that there is one.
 //! - **R4** A slot whose turn word is not 0 holds a value. Only whoever holds the head lock empties it.
+//!
+//! A shrink lowers the published limit. A producer that loaded the old one, and whose swap then finds the very word that it
+//! loaded before, still claims by the old bound, as if it had come just before the shrink. Its next claim follows a swap on
+//! `tail` that comes after the shrink, and so sees the new limit: one claim of each producer that was under way, and never
+//! above the highest limit that was ever published. `overhang` is how far that lies above the present one; what is inside is
+//! at most `capacity + overhang`, and each place that is given free and not replaced lowers it. While there is an overhang,
+//! "full" under the head lock is final, as ever, but the tail is not frozen.
 
 mod head;
 #[cfg(all(test, backpressure_loom))]
@@ -47,6 +56,10 @@ struct Signals {
     limit: AtomicU64,
     /// The level at which a producer must raise the alarm.
     wake_at: AtomicU64,
+    /// For figures that are read without the lock; no push reads them. The present capacity, and the most that can be
+    /// inside: more than the capacity after a shrink.
+    capacity: AtomicU64,
+    ceiling: AtomicU64,
 }
 
 struct Slot<T> {
@@ -63,6 +76,13 @@ struct Head<X> {
     limit: Word,
     /// Places given free and not yet published.
     owed: u64,
+    /// In `1 ..= slots`.
+    capacity: u64,
+    /// How far the highest limit that was ever published, or the level, lies above the limit: 0 unless the capacity has
+    /// shrunk.
+    overhang: u64,
+    /// Figures to be read without the lock are to be published with the limit.
+    is_resized: bool,
     /// `taken` and `gone` as totals since the start.
     taken_total: u64,
     gone_total: u64,
@@ -77,12 +97,14 @@ impl<T, X> Ring<T, X> {
     /// `None` if the memory cannot be had. `capacity` in `1 ..= MAX_CAPACITY`.
     pub(crate) fn new(capacity: usize, extra: X) -> Option<Self> {
         let shape = Shape::new(capacity);
-        let limit = shape.advance(Word::ZERO, shape.capacity());
+        let limit = shape.advance(Word::ZERO, shape.slots());
         Some(Self {
             tail: CachePadded::new(AtomicU64::new(Word::ZERO.raw())),
             signals: CachePadded::new(Signals {
                 limit: AtomicU64::new(limit.raw()),
                 wake_at: AtomicU64::new(Word::ZERO.never().raw()),
+                capacity: AtomicU64::new(shape.slots()),
+                ceiling: AtomicU64::new(shape.slots()),
             }),
             shape,
             slots: vacant_slots(capacity)?,
@@ -90,6 +112,9 @@ impl<T, X> Ring<T, X> {
                 taken: Word::ZERO,
                 limit,
                 owed: 0,
+                capacity: shape.slots(),
+                overhang: 0,
+                is_resized: false,
                 taken_total: 0,
                 gone_total: 0,
                 extra,
@@ -97,7 +122,14 @@ impl<T, X> Ring<T, X> {
         })
     }
 
+    /// The present capacity, without the lock.
     pub(crate) fn capacity(&self) -> usize {
+        // Ordering: Relaxed, a figure.
+        self.signals.capacity.load(Ordering::Relaxed) as usize
+    }
+
+    /// The largest capacity, in places: what it was made with.
+    pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
 
@@ -166,7 +198,8 @@ impl<T, X> Ring<T, X> {
         }
     }
 
-    /// Reserved + buffered + in flight, in `0 ..= capacity`, without the lock.
+    /// Reserved + buffered + in flight, in `0 ..= slots`, without the lock. While the capacity changes, it may be off by the
+    /// change.
     pub(crate) fn depth(&self) -> u64 {
         // Ordering: Acquire keeps the loads in order: an old limit can only make the depth larger, and it is clamped.
         let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
@@ -175,7 +208,7 @@ impl<T, X> Ring<T, X> {
         self.clamp_depth(room)
     }
 
-    /// Buffered + in flight, in `0 ..= capacity`, without the lock.
+    /// Buffered + in flight, in `0 ..= slots`, without the lock; like [`depth`](Self::depth).
     pub(crate) fn len(&self) -> u64 {
         // Ordering: as in `depth`.
         let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
@@ -185,11 +218,13 @@ impl<T, X> Ring<T, X> {
     }
 
     fn clamp_depth(&self, free: i64) -> u64 {
-        let capacity = self.shape.capacity() as i64;
+        // Ordering: Relaxed, figures.
+        let capacity = self.signals.capacity.load(Ordering::Relaxed) as i64;
+        let ceiling = self.signals.ceiling.load(Ordering::Relaxed) as i64;
         if fault(Fault::LenUnclamped) {
             return (capacity - free) as u64;
         }
-        (capacity - free).clamp(0, capacity) as u64
+        (capacity - free).clamp(0, ceiling) as u64
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -291,7 +326,7 @@ impl<T, X> Ring<T, X> {
 
     #[inline(always)]
     fn slot(&self, word: Word) -> &Slot<T> {
-        // SAFETY: `index` is below the capacity, which is the number of slots.
+        // SAFETY: `index` is below the number of slots.
         unsafe { self.slots.get_unchecked(self.shape.index(word)) }
     }
 
@@ -336,7 +371,7 @@ impl<T, X> Ring<T, X> {
         let start = self.shape.last_lap();
         let mut head = self.lock();
         head.head.taken = start;
-        head.head.limit = self.shape.advance(start, self.shape.capacity());
+        head.head.limit = self.shape.advance(start, head.head.capacity);
         head.arm(None);
         self.tail.store(start.raw(), Ordering::Relaxed);
         self.signals.limit.store(head.head.limit.raw(), Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! The state of the buffer, as a pure table of depth against the watermarks.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::error::BuildError;
 
@@ -96,6 +96,9 @@ pub(crate) struct Levels {
     fall: [u64; 3],
     low: f64,
     span: f64,
+    /// What they were made of.
+    marks: Watermarks,
+    batch: usize,
 }
 
 impl Levels {
@@ -111,7 +114,14 @@ impl Levels {
             fall: std::array::from_fn(|i| ((shares[i] - hysteresis[i]) * capacity - 1e-6).ceil().max(1.0) as u64),
             low: marks.low * capacity,
             span: marks.high * capacity - marks.low * capacity,
+            marks,
+            batch,
         }
+    }
+
+    /// The same marks and batch limit for another capacity.
+    pub(crate) fn with_capacity(&self, capacity: usize) -> Self {
+        Self::new(self.marks, capacity, self.batch)
     }
 
     /// The state that follows `state` at this depth.
@@ -132,10 +142,33 @@ impl Levels {
     pub(crate) fn mark_above(&self, state: State) -> Option<u64> {
         self.rise.get(state as usize).copied()
     }
+}
+
+/// The marks as they can be read without the lock; written only under it.
+#[derive(Debug)]
+pub(crate) struct Scale {
+    /// The low mark and how far the high one is above it, in items: the bits of two `f64`.
+    low: AtomicU64,
+    span: AtomicU64,
+}
+
+impl Scale {
+    pub(crate) fn new(levels: &Levels) -> Self {
+        Self { low: AtomicU64::new(levels.low.to_bits()), span: AtomicU64::new(levels.span.to_bits()) }
+    }
+
+    pub(crate) fn set(&self, levels: &Levels) {
+        // Ordering: Relaxed, two figures: while they change, the pressure may be that of neither, and is in its range.
+        self.low.store(levels.low.to_bits(), Ordering::Relaxed);
+        self.span.store(levels.span.to_bits(), Ordering::Relaxed);
+    }
 
     /// `(depth - low) / (high - low)`, in `0.0 ..= 1.0`.
     pub(crate) fn pressure(&self, depth: u64) -> f64 {
-        ((depth as f64 - self.low) / self.span).clamp(0.0, 1.0)
+        // Ordering: Relaxed, as above.
+        let low = f64::from_bits(self.low.load(Ordering::Relaxed));
+        let span = f64::from_bits(self.span.load(Ordering::Relaxed));
+        ((depth as f64 - low) / span).clamp(0.0, 1.0)
     }
 }
 
@@ -187,6 +220,15 @@ impl Machine {
         self.transitions.counts[self.state as usize][next as usize] += 1;
         self.state = next;
         Some(next)
+    }
+
+    pub(crate) const fn levels(&self) -> &Levels {
+        &self.levels
+    }
+
+    /// Other levels, for the next look at the depth.
+    pub(crate) fn set_levels(&mut self, levels: Levels) {
+        self.levels = levels;
     }
 
     /// The next depth at which the state rises.
@@ -341,7 +383,20 @@ mod tests {
 
     #[test]
     fn pressure_is_a_share_between_the_marks() {
+        let scale = Scale::new(&Levels::new(Watermarks::default(), 100, 1));
+        assert_eq!([0, 50, 65, 80, 100].map(|depth| scale.pressure(depth)), [0.0, 0.0, 0.5, 1.0, 1.0]);
+        scale.set(&Levels::new(Watermarks::default(), 10, 1));
+        assert_eq!([0, 5, 8, 100].map(|depth| scale.pressure(depth)), [0.0, 0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn the_state_follows_other_levels_at_the_next_look() {
         let levels = Levels::new(Watermarks::default(), 100, 1);
-        assert_eq!([0, 50, 65, 80, 100].map(|depth| levels.pressure(depth)), [0.0, 0.0, 0.5, 1.0, 1.0]);
+        let mut machine = Machine::new(levels);
+        assert_eq!(machine.observe(10, false), None);
+        machine.set_levels(machine.levels().with_capacity(5));
+        assert_eq!(machine.observe(10, false), Some(State::Blocked), "more is inside than the capacity");
+        machine.set_levels(machine.levels().with_capacity(100));
+        assert_eq!(machine.observe(10, false), Some(State::Normal));
     }
 }

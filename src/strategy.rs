@@ -86,9 +86,9 @@ pub enum Admission {
 pub struct Pressure {
     /// The published state.
     pub state: State,
-    /// Reserved + buffered + in flight, in `0 ..= capacity`.
+    /// Reserved + buffered + in flight: at most `capacity`, unless there was more inside when that was made smaller.
     pub depth: usize,
-    /// The most that `depth` may be.
+    /// The present capacity.
     pub capacity: usize,
 }
 

@@ -144,6 +144,16 @@ pub(crate) enum Fault {
     DrainedByTwoLoads,
     /// The last permit given back after close does not wake the flusher.
     LastPermitSilent,
+    /// A tail that is full by the present limit is taken for frozen, although the limit was higher.
+    FrozenByLimit,
+    /// The room of a larger capacity is published before the waiters are served.
+    GrowSilent,
+    /// A smaller capacity leaves the published limit where it is.
+    ShrinkUnpublished,
+    /// A place given back above the capacity is handed on.
+    ReleaseAboveCapacity,
+    /// A reservation is queued by the capacity that it saw before the lock.
+    UnfitQueued,
 }
 
 /// Whether the running model has broken this step.

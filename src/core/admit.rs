@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{Core, loss};
+use super::{Core, Hangar, loss};
 use crate::error::{PushError, RefuseReason};
-use crate::gate::{Evicted, Key, Merged, NoRoom, Parked, Tag, Wait};
+use crate::gate::{Evicted, Key, Locked, Merged, NoRoom, Parked, Tag, Wait};
 use crate::receipt::Receipt;
 use crate::state::Reflex;
 use crate::strategy::{Admission, Draw, Pressure, Strategy};
@@ -259,8 +259,20 @@ impl<T> Core<T> {
     }
 
     /// Queues a producer, after a last try under the lock.
-    pub(crate) fn enqueue(&self, mut parked: Parked<T>, waker: Waker) -> Queued<T> {
-        let mut locked = self.gate.lock();
+    pub(crate) fn enqueue(&self, parked: Parked<T>, waker: Waker) -> Queued<T> {
+        self.enqueue_locked(self.gate.lock(), parked, waker)
+    }
+
+    /// Queues a reservation likewise; `Err` says how many places there are, if those are fewer.
+    pub(crate) fn enqueue_reservation(&self, wanted: u64, waker: Waker) -> Result<Queued<T>, u64> {
+        let locked = self.gate.lock();
+        match locked.too_few_for(wanted) {
+            Some(most) => Err(most),
+            None => Ok(self.enqueue_locked(locked, Parked::Permits { wanted, granted: 0 }, waker)),
+        }
+    }
+
+    fn enqueue_locked(&self, mut locked: Locked<'_, T, Hangar<T>>, mut parked: Parked<T>, waker: Waker) -> Queued<T> {
         let queued = match locked.try_serve(&mut parked) {
             Ok(()) => Queued::Served,
             Err(NoRoom::Closed) => Queued::Closed(parked),

@@ -58,7 +58,13 @@ impl<T, R> Locked<'_, T, R> {
         let position = self.head.taken_total() - 1;
         self.settle(position..position + 1, Outcome::Evicted);
         // The victim's room is not published: nobody else can have it.
-        let evicted = self.place(item, tag).map_or_else(Evicted::Full, |()| Evicted::Stored);
+        let evicted = match self.head.place_instead(item) {
+            Ok(place) => {
+                self.attach(place, tag);
+                Evicted::Stored
+            }
+            Err(item) => Evicted::Full(item),
+        };
         (evicted, Some(victim))
     }
 

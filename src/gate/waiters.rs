@@ -5,6 +5,7 @@
 //! | Queued | what is left to hand over, the waker | Served (all handed over), Shut (close), free |
 //! | Served | the permits granted                  | free, when its future looks or is dropped    |
 //! | Shut   | what was not handed over             | free, when its future looks or is dropped    |
+//! | Unfit  | nothing                              | free, when its future looks or is dropped    |
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -90,6 +91,8 @@ pub(crate) enum Wait<T> {
     Served(Parked<T>),
     /// The intake was shut; what was not handed over is inside.
     Shut(Parked<T>),
+    /// It wants more places than there are since the capacity fell to `most`.
+    Unfit { most: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +101,7 @@ enum Phase {
     Queued,
     Served,
     Shut,
+    Unfit { most: u64 },
 }
 
 #[derive(Debug)]
@@ -169,6 +173,7 @@ impl<T> Waiters<T> {
         let parked = node.parked.take().unwrap_or(Parked::One(None));
         match phase {
             Phase::Served => Wait::Served(parked),
+            Phase::Unfit { most } => Wait::Unfit { most },
             Phase::Queued | Phase::Shut | Phase::Free => Wait::Shut(parked),
         }
     }
@@ -219,7 +224,7 @@ impl<T> Waiters<T> {
         if !node.parked.as_ref().is_some_and(Parked::is_served) {
             return None;
         }
-        self.dismiss(Phase::Served)
+        self.dismiss(self.head, Phase::Served)
     }
 
     /// Takes the oldest waiter off the queue because the intake is shut: its items, its granted places, its waker.
@@ -230,7 +235,23 @@ impl<T> Waiters<T> {
         if let Parked::Permits { granted, .. } = parked {
             *granted = 0;
         }
-        Some((items, granted, self.dismiss(Phase::Shut)))
+        Some((items, granted, self.dismiss(self.head, Phase::Shut)))
+    }
+
+    /// Takes the reservations of more than `most` places off the queue, their wakers to be woken; returns the places that
+    /// they had been granted.
+    pub(crate) fn dismiss_unfit(&mut self, most: u64, wakers: &mut Vec<Waker>) -> u64 {
+        let (mut index, mut places) = (self.head, 0);
+        while let Some(node) = self.nodes.get_mut(index) {
+            let here = std::mem::replace(&mut index, node.next);
+            if let Some(Parked::Permits { wanted, granted }) = &mut node.parked {
+                if *wanted > most {
+                    places += std::mem::take(granted);
+                    wakers.extend(self.dismiss(here, Phase::Unfit { most }));
+                }
+            }
+        }
+        places
     }
 
     /// Producers in the queue.
@@ -243,9 +264,8 @@ impl<T> Waiters<T> {
         self.items
     }
 
-    /// Ends the wait of the oldest one in `phase`.
-    fn dismiss(&mut self, phase: Phase) -> Option<Waker> {
-        let index = self.head;
+    /// Ends the wait of a queued one in `phase`.
+    fn dismiss(&mut self, index: usize, phase: Phase) -> Option<Waker> {
         self.unlink(index);
         let node = &mut self.nodes[index];
         node.phase = phase;
@@ -316,6 +336,28 @@ mod tests {
         waiters.grant(1);
         assert!(waiters.pop_served().is_some());
         assert!(matches!(waiters.remove(key), Wait::Served(parked) if parked.granted() == 3));
+    }
+
+    #[test]
+    fn only_reservations_of_too_many_places_are_sent_away() {
+        let mut waiters: Waiters<u32> = Waiters::new();
+        let mut reserve = |waiters: &mut Waiters<u32>, wanted| {
+            waiters.enqueue(Parked::Permits { wanted, granted: 0 }, Waker::noop().clone())
+        };
+        let first = reserve(&mut waiters, 4);
+        waiters.grant(3);
+        park(&mut waiters, 7);
+        let (second, third) = (reserve(&mut waiters, 2), reserve(&mut waiters, 3));
+        let mut wakers = Vec::new();
+        assert_eq!((waiters.dismiss_unfit(2, &mut wakers), wakers.len()), (3, 2));
+        assert_eq!((waiters.queued(), waiters.items()), (2, 1));
+        for key in [first, third] {
+            assert!(matches!(waiters.poll(key, Waker::noop().clone()).0, Wait::Unfit { most: 2 }));
+        }
+        assert!(matches!(waiters.next_want(), Some(Want::Store(7))));
+        assert!(waiters.pop_served().is_some());
+        assert!(matches!(waiters.next_want(), Some(Want::Reserve(2))));
+        assert!(matches!(waiters.poll(second, Waker::noop().clone()).0, Wait::Queued));
     }
 
     #[test]

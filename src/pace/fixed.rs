@@ -9,14 +9,15 @@ pub(crate) struct Fixed;
 
 impl Pace for Fixed {
     fn plan(&mut self, now: Tick, view: &View) -> Plan {
-        let take = |reason| Plan::Take { most: view.max_batch, reason };
+        let batch = view.max_batch.min(view.capacity);
+        let take = |reason| Plan::Take { most: batch, reason };
         if view.buffered == 0 {
             return Plan::Sleep { items: Some(1), until: None };
         }
         if view.is_closed {
             return take(FlushReason::Drain);
         }
-        if view.buffered >= view.max_batch && !view.is_paused {
+        if view.buffered >= batch && !view.is_paused {
             return take(FlushReason::Full);
         }
         if view.is_flushing {
@@ -32,7 +33,7 @@ impl Pace for Fixed {
         let due = view.oldest.unwrap_or(now).after(view.linger);
         match due {
             Some(due) if due <= now => take(FlushReason::Linger),
-            until => Plan::Sleep { items: Some(view.max_batch), until },
+            until => Plan::Sleep { items: Some(batch), until },
         }
     }
 }
@@ -50,6 +51,7 @@ mod tests {
     fn view(buffered: u64) -> View {
         View {
             buffered,
+            capacity: 100,
             oldest: Some(at(100)),
             is_tight: false,
             is_flushing: false,
@@ -94,6 +96,13 @@ mod tests {
     #[test]
     fn room_is_a_reason() {
         assert_eq!(plan(100, View { is_tight: true, ..view(1) }), take(FlushReason::Room));
+    }
+
+    #[test]
+    fn no_batch_is_larger_than_the_capacity() {
+        let small = View { capacity: 4, ..view(4) };
+        assert_eq!(plan(100, small), Plan::Take { most: 4, reason: FlushReason::Full });
+        assert_eq!(plan(104, View { buffered: 3, ..small }), Plan::Sleep { items: Some(4), until: Some(at(105)) });
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The consumer's side of the ring, under the head lock: take, displace, free, hand over.
 
+use std::mem;
 use std::ops::{Deref, DerefMut};
 
 use super::{Head, Ring, Word};
@@ -70,16 +71,31 @@ impl<T, X> HeadGuard<'_, T, X> {
 
     /// Stores `item` in room that is free, published or not.
     pub(crate) fn place(&mut self, item: T) -> Result<Word, T> {
+        self.place_below(self.paid_limit(), item)
+    }
+
+    /// Stores `item` for one that was given free in this section: one for one, so also while more is inside than the
+    /// capacity.
+    pub(crate) fn place_instead(&mut self, item: T) -> Result<Word, T> {
+        let limit = self.paid_limit();
+        let above = if self.head.overhang == 0 { 0 } else { self.ring.shape.slots() - self.head.capacity };
+        self.place_below(self.ring.shape.advance(limit, above), item)
+    }
+
+    /// `bound` is `gone + slots` at most.
+    fn place_below(&mut self, bound: Word, item: T) -> Result<Word, T> {
         let mut word = self.tail();
         loop {
-            if !self.has_spare(word) {
+            if !self.is_below(word, bound) {
                 return Err(item);
             }
             let next = self.ring.shape.next(word);
-            let is_frozen = word.reserved() == 0 && !word.place().is_before(self.head.limit);
+            let is_settled = self.head.overhang == 0 || fault(Fault::FrozenByLimit);
+            let is_frozen = is_settled && word.reserved() == 0 && !word.place().is_before(self.head.limit);
             if is_frozen || fault(Fault::StoreWithPermits) && self.ring.room(word, self.head.limit) <= 0 {
-                // Ordering: Release, partner of the Acquire of later swaps. A store is enough: full with nothing
-                // reserved, and the head lock held, freezes the tail. It saves 0.5 ns of an eviction.
+                // Ordering: Release, partner of the Acquire of later swaps. A store is enough: full by every limit that
+                // was ever published, with nothing reserved, and the head lock held, freezes the tail. It saves 0.5 ns
+                // of an eviction.
                 self.ring.tail.store(next.raw(), Ordering::Release);
             } else if let Err(now) = self.ring.swap_tail(word, next) {
                 word = now;
@@ -137,10 +153,50 @@ impl<T, X> HeadGuard<'_, T, X> {
             return;
         }
         self.head.limit = self.paid_limit();
-        self.head.owed = 0;
+        let paid = mem::take(&mut self.head.owed);
         // Ordering: Release, partner of the Acquire of whoever claims: room implies a vacant slot. It comes after the
         // tail changes that it pays for, so that nobody overtakes a hand-over.
         self.ring.signals.limit.store(self.head.limit.raw(), order(Fault::LimitRelaxed, Ordering::Release));
+        if self.head.is_resized {
+            self.announce(paid);
+        }
+    }
+
+    /// Changes the capacity; `to` in `1 ..= slots`. Room that is gained is owed, like room that was given free; room that is
+    /// lost leaves the published limit at once. Nothing that is inside is touched.
+    pub(crate) fn set_capacity(&mut self, to: u64) {
+        let slots = self.ring.shape.slots();
+        // R1 rests on this test.
+        assert!((1..=slots).contains(&to), "a capacity in 1 ..= {slots}");
+        let from = mem::replace(&mut self.head.capacity, to);
+        self.head.is_resized = true;
+        if to >= from {
+            self.head.owed += to - from;
+            if fault(Fault::GrowSilent) {
+                self.publish();
+            }
+            return;
+        }
+        self.head.limit = self.ring.shape.retreat(self.head.limit, from - to);
+        self.head.overhang += from - to;
+        if !fault(Fault::ShrinkUnpublished) {
+            // Ordering: Release, as in `publish`.
+            self.ring.signals.limit.store(self.head.limit.raw(), Ordering::Release);
+        }
+        self.announce(0);
+    }
+
+    /// Publishes the capacity and the ceiling, after the limit has moved by `paid` places.
+    #[cold]
+    fn announce(&mut self, paid: u64) {
+        let beyond = self.ring.room(self.tail(), self.head.limit).min(0).unsigned_abs();
+        let head = &mut *self.head;
+        head.overhang = head.overhang.saturating_sub(paid).max(beyond);
+        head.is_resized = head.overhang > 0;
+        let ceiling = (head.capacity + head.overhang).min(self.ring.shape.slots());
+        // Ordering: Relaxed, figures.
+        self.ring.signals.capacity.store(head.capacity, Ordering::Relaxed);
+        self.ring.signals.ceiling.store(ceiling, Ordering::Relaxed);
     }
 
     /// Shuts the intake; `false` if it was shut.
@@ -185,7 +241,12 @@ impl<T, X> HeadGuard<'_, T, X> {
         self.head.taken_total - self.head.gone_total
     }
 
-    /// Reserved + buffered + in flight, in `0 ..= capacity`.
+    /// The present capacity, in `1 ..= slots`.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.head.capacity
+    }
+
+    /// Reserved + buffered + in flight, in `0 ..= slots`.
     pub(crate) fn depth(&self, word: Word) -> u64 {
         word.reserved() + self.buffered(word) + self.in_flight()
     }
@@ -193,15 +254,17 @@ impl<T, X> HeadGuard<'_, T, X> {
     /// Whether there are free places, published or not.
     #[inline]
     pub(crate) fn has_spare(&self, word: Word) -> bool {
-        if word.reserved() == 0 {
-            return word.place().is_before(self.paid_limit());
-        }
-        self.spare(word) > 0
+        self.is_below(word, self.paid_limit())
     }
 
     /// Free places, published or not.
     pub(crate) fn spare(&self, word: Word) -> u64 {
         self.ring.room(word, self.paid_limit()).max(0) as u64
+    }
+
+    /// How many more are inside than the capacity, after it has shrunk.
+    pub(crate) fn excess(&self) -> u64 {
+        self.ring.room(self.tail(), self.paid_limit()).min(0).unsigned_abs()
     }
 
     /// The position of the oldest item that was not taken: how many were taken since the start.
@@ -224,16 +287,25 @@ impl<T, X> HeadGuard<'_, T, X> {
         target.min(if next.is_before(self.head.limit) { self.head.limit } else { next })
     }
 
-    /// The level at which the depth is `depth`, in `0 ..= capacity`.
+    /// The level at which the depth is `depth`, in `0 ..= slots`.
     pub(crate) fn level_at(&self, depth: u64) -> Word {
         let shape = self.ring.shape;
-        // `limit` is the level of a full ring, and a lap is a capacity.
-        shape.advance(shape.previous_lap(self.head.limit), depth)
+        // `limit` is the level of a full ring.
+        shape.advance(shape.retreat(self.head.limit, self.head.capacity), depth)
     }
 
     /// The place with all that is reserved added.
     pub(crate) fn level(&self, word: Word) -> Word {
         self.ring.shape.level(word)
+    }
+
+    /// Whether the place, and all that is reserved, is below `bound`.
+    #[inline]
+    fn is_below(&self, word: Word, bound: Word) -> bool {
+        if word.reserved() == 0 {
+            return word.place().is_before(bound);
+        }
+        self.ring.room(word, bound) > 0
     }
 
     #[inline]

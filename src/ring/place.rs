@@ -8,7 +8,7 @@
 //!  \______ place: 38 bits __________/
 //! ```
 //!
-//! `index` is the slot, `b` the fewest bits that hold `0 ..= capacity - 1`, and `lap` counts the times round. A place
+//! `index` is the slot, `b` the fewest bits that hold `0 ..= slots - 1`, and `lap` counts the times round. A place
 //! stands at the top, so that it wraps without touching a flag, and after at least 2^37 pushes, so that a producer that
 //! was preempted between its load and its swap never meets its own word again. Room and wake-up tests are one wrapping
 //! subtraction of packed words: nothing is unpacked on the push path (worth 0.4 ns).
@@ -96,10 +96,10 @@ impl Word {
     }
 }
 
-/// How places map to the slots of a ring of some capacity.
+/// How places map to the slots of a ring: a lap is all the slots, whatever the capacity is at present.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    capacity: u64,
+    slots: u64,
     bits: u32,
     /// The index field of a word.
     index_mask: u64,
@@ -110,25 +110,25 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// `capacity` in `1 ..= MAX_CAPACITY`.
-    pub(super) const fn new(capacity: usize) -> Self {
-        debug_assert!(capacity >= 1 && capacity <= super::MAX_CAPACITY);
-        let capacity = capacity as u64;
-        let lap = capacity.next_power_of_two();
+    /// `slots` in `1 ..= MAX_CAPACITY`.
+    pub(super) const fn new(slots: usize) -> Self {
+        debug_assert!(slots >= 1 && slots <= super::MAX_CAPACITY);
+        let slots = slots as u64;
+        let lap = slots.next_power_of_two();
         Self {
-            capacity,
+            slots,
             bits: lap.trailing_zeros(),
             index_mask: (lap - 1) << PLACE_SHIFT,
-            wrap_at: capacity << PLACE_SHIFT,
-            skip: (lap - capacity) << PLACE_SHIFT,
+            wrap_at: slots << PLACE_SHIFT,
+            skip: (lap - slots) << PLACE_SHIFT,
         }
     }
 
-    pub(super) const fn capacity(self) -> u64 {
-        self.capacity
+    pub(super) const fn slots(self) -> u64 {
+        self.slots
     }
 
-    /// In `0 ..= capacity - 1`.
+    /// In `0 ..= slots - 1`.
     #[inline(always)]
     pub(super) const fn index(self, word: Word) -> usize {
         ((word.0 & self.index_mask) >> PLACE_SHIFT) as usize
@@ -150,17 +150,22 @@ impl Shape {
         let index = self.index(word) as u64 + n;
         let ahead = word.0.wrapping_add(n << PLACE_SHIFT);
         // A division costs more than the rest of an eviction, and hardly anybody goes further than a lap.
-        if index < self.capacity {
+        if index < self.slots {
             return Word(ahead);
         }
-        if index < 2 * self.capacity {
+        if index < 2 * self.slots {
             return Word(ahead.wrapping_add(self.skip));
         }
-        Word(ahead.wrapping_add(self.skip * (index / self.capacity)))
+        Word(ahead.wrapping_add(self.skip * (index / self.slots)))
     }
 
-    /// One capacity back, low bits kept.
-    pub(super) const fn previous_lap(self, word: Word) -> Word {
+    /// `n` places back, low bits kept; `n` in `0 ..= slots`.
+    pub(super) const fn retreat(self, word: Word, n: u64) -> Word {
+        self.advance(self.previous_lap(word), self.slots - n)
+    }
+
+    /// One lap back, low bits kept.
+    const fn previous_lap(self, word: Word) -> Word {
         Word(word.0.wrapping_sub(1 << (PLACE_SHIFT + self.bits)))
     }
 
@@ -175,7 +180,7 @@ impl Shape {
         let packed = (to.place().0.wrapping_sub(from.place().0) as i64) >> PLACE_SHIFT;
         let indexes = self.index(to) as i64 - self.index(from) as i64;
         let laps = (packed - indexes) >> self.bits;
-        laps * self.capacity as i64 + indexes
+        laps * self.slots as i64 + indexes
     }
 
     /// The bare place that lies as many places on as are reserved: what counts against the limit.
@@ -197,7 +202,7 @@ mod tests {
     /// Starts at which the lap, and with it the whole word, is about to wrap.
     fn starts(shape: Shape) -> [Word; 3] {
         let last = shape.last_lap();
-        [Word::ZERO, last, shape.advance(last, shape.capacity / 2)]
+        [Word::ZERO, last, shape.advance(last, shape.slots / 2)]
     }
 
     #[test]
@@ -230,6 +235,9 @@ mod tests {
                     assert_eq!(shape.distance(start, end), n as i64, "capacity {capacity}");
                     assert_eq!(shape.distance(end, start), -(n as i64));
                     assert_eq!(start.is_before(end), n > 0);
+                    if n <= capacity as u64 {
+                        assert_eq!(shape.retreat(end, n), start);
+                    }
                 }
             }
         }

@@ -7,6 +7,8 @@ use std::thread;
 
 use super::*;
 
+mod resize;
+
 const CAPACITIES: [usize; 6] = [1, 2, 3, 5, 7, 1000];
 
 fn ring<T>(capacity: usize) -> Ring<T, ()> {

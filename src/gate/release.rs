@@ -1,0 +1,48 @@
+//! Reserved places that come back: the oldest waiter's, everyone's, or nobody's.
+
+use super::Locked;
+use super::waiters::Want;
+use crate::sync::{Fault, fault};
+
+impl<T, R> Locked<'_, T, R> {
+    /// Takes `n` reserved places back, for the oldest waiters if there are any; those above the capacity are nobody's.
+    pub(crate) fn release(&mut self, n: u64) {
+        if n == 0 {
+            return;
+        }
+        self.note_peak();
+        let kept = if fault(Fault::ReleaseAboveCapacity) { n } else { n.saturating_sub(self.head.excess()) };
+        let left = if fault(Fault::ReleaseToAll) { kept } else { self.pass_on(kept) };
+        let back = n - kept + left;
+        if back > 0 {
+            self.head.give_back(back);
+        }
+        if !fault(Fault::LastPermitSilent) && self.head.tail().is_closed() {
+            self.effects.bell = true;
+        }
+    }
+
+    /// Hands reserved places straight to the oldest waiters; returns how many are left. Given back first, they would be
+    /// room for whoever pushes just then: a waiter would be overtaken.
+    fn pass_on(&mut self, mut n: u64) -> u64 {
+        while n > 0 {
+            match self.head.waiters.next_want() {
+                None => break,
+                Some(Want::Store(item, tag)) => {
+                    // Whether this reaches the alarm does not matter: `finish` looks anyway.
+                    let (_, next) = self.gate.ring.send(item);
+                    let position = self.head.position(next.place()) - 1;
+                    self.head.tags.insert(position, tag);
+                    n -= 1;
+                }
+                Some(Want::Reserve(wanted)) => {
+                    let granted = wanted.min(n);
+                    self.head.waiters.grant(granted);
+                    n -= granted;
+                }
+            }
+            self.dismiss_served();
+        }
+        n
+    }
+}
