@@ -2,7 +2,7 @@
 
 mod model;
 
-use model::{Case, run, verdict};
+use model::{Case, SET_CAPACITY, run, verdict};
 use proptest::prelude::*;
 
 /// 20 s in a debug build; `PROPTEST_CASES` asks for more.
@@ -20,10 +20,24 @@ proptest! {
         config in any::<[u8; 8]>(),
         ops in prop::collection::vec(any::<[u8; 3]>(), 0..80),
     ) {
-        let mut bytes = config.to_vec();
-        bytes.extend(ops.into_iter().flatten());
-        let case = Case::decode(&bytes);
-        let outcome = verdict(|| run(&case));
-        prop_assert!(outcome.is_ok(), "{}\n{bytes:?}\n{case:?}", outcome.unwrap_err());
+        check(config, ops)?;
     }
+
+    #[test]
+    fn so_it_is_while_the_capacity_changes(
+        config in any::<[u8; 8]>(),
+        ops in prop::collection::vec((any::<[u8; 3]>(), prop::bool::weighted(0.15)), 0..80),
+    ) {
+        let ops = ops.into_iter().map(|([kind, a, b], resizes)| [if resizes { SET_CAPACITY } else { kind }, a, b]);
+        check(config, ops.collect())?;
+    }
+}
+
+fn check(config: [u8; 8], ops: Vec<[u8; 3]>) -> Result<(), TestCaseError> {
+    let mut bytes = config.to_vec();
+    bytes.extend(ops.into_iter().flatten());
+    let case = Case::decode(&bytes);
+    let outcome = verdict(|| run(&case));
+    prop_assert!(outcome.is_ok(), "{}\n{bytes:?}\n{case:?}", outcome.unwrap_err());
+    Ok(())
 }

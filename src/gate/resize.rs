@@ -27,6 +27,7 @@ impl<T, R> Locked<'_, T, R> {
     }
 
     /// Changes the watermarks and the batch limit. The section goes on.
+    #[allow(dead_code, reason = "for the levers that come next")]
     pub(crate) fn set_levels(&mut self, marks: Watermarks, batch: usize) {
         self.apply_levels(Levels::new(marks, self.head.capacity() as usize, batch));
     }
@@ -41,5 +42,33 @@ impl<T, R> Locked<'_, T, R> {
     pub(crate) fn too_few_for(&self, wanted: u64) -> Option<u64> {
         let most = self.head.capacity();
         (wanted > most && !fault(Fault::UnfitQueued)).then_some(most)
+    }
+}
+
+#[cfg(all(test, not(backpressure_loom)))]
+mod tests {
+    use super::*;
+    use crate::gate::Gate;
+    use crate::state::State;
+    use crate::time::Clock;
+
+    #[test]
+    fn several_changes_in_one_section_are_one_to_whoever_looks() {
+        let marks = |low, high| Watermarks::new(low, high).expect("valid");
+        let gate = Gate::new(100, Levels::new(marks(0.5, 0.8), 100, 1), Clock::start(), ()).expect("memory");
+        assert!((0..8).all(|item: u32| gate.push(item).is_ok()));
+        let mut locked = gate.lock();
+        locked.set_capacity(4);
+        locked.set_levels(marks(0.1, 0.2), 1);
+        locked.set_capacity(40);
+        let effects = locked.finish();
+        assert!(effects.state);
+        assert_eq!((gate.state(), gate.capacity(), gate.depth(), gate.pressure()), (State::Critical, 40, 8, 1.0));
+        let transitions = gate.lock().state().1;
+        assert_eq!((transitions.total(), transitions.count(State::Normal, State::Critical)), (1, 1));
+        let mut locked = gate.lock();
+        locked.set_levels(marks(0.5, 0.8), 1);
+        assert!(locked.finish().state);
+        assert_eq!((gate.state(), gate.pressure()), (State::Normal, 0.0));
     }
 }

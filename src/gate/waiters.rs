@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn only_reservations_of_too_many_places_are_sent_away() {
         let mut waiters: Waiters<u32> = Waiters::new();
-        let mut reserve = |waiters: &mut Waiters<u32>, wanted| {
+        let reserve = |waiters: &mut Waiters<u32>, wanted| {
             waiters.enqueue(Parked::Permits { wanted, granted: 0 }, Waker::noop().clone())
         };
         let first = reserve(&mut waiters, 4);
@@ -354,7 +354,7 @@ mod tests {
         for key in [first, third] {
             assert!(matches!(waiters.poll(key, Waker::noop().clone()).0, Wait::Unfit { most: 2 }));
         }
-        assert!(matches!(waiters.next_want(), Some(Want::Store(7))));
+        assert!(matches!(waiters.next_want(), Some(Want::Store(7, _))));
         assert!(waiters.pop_served().is_some());
         assert!(matches!(waiters.next_want(), Some(Want::Reserve(2))));
         assert!(matches!(waiters.poll(second, Waker::noop().clone()).0, Wait::Queued));

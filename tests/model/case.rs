@@ -99,6 +99,8 @@ pub enum Op {
     /// The next future is polled with an exhausted budget.
     Exhaust,
     DropFlusher,
+    /// In `0 ..= built + 1`, both ends refused.
+    SetCapacity(usize),
 }
 
 /// The time limit of a push.
@@ -144,6 +146,9 @@ pub struct Edit {
     pub keep: bool,
 }
 
+/// The first byte of an operation that changes the capacity.
+pub const SET_CAPACITY: u8 = 115;
+
 impl Case {
     /// A case of any bytes.
     pub fn decode(bytes: &[u8]) -> Self {
@@ -188,6 +193,10 @@ impl Config {
 impl Op {
     fn decode(kind: u8, a: u8, b: u8) -> Self {
         let index = usize::from(a);
+        // Two kinds that no kept input had when the operation came, so that all mean what they meant.
+        if matches!(kind, SET_CAPACITY | 231) {
+            return Self::SetCapacity(index);
+        }
         match kind % 64 {
             0..=7 => Self::TryPush,
             8..=13 => Self::Push { limit: Limit::None, poll: a % 4 != 1 },

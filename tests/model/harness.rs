@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use backpressure::{
-    Admission, BackpressureController, Flusher, Permit, Pressure, ReserveError, Retry, State, StateWatch, Strategy,
-    Watermarks,
+    Admission, BackpressureController, BuildError, Flusher, Permit, Pressure, ReserveError, Retry, State, StateWatch,
+    Strategy, Watermarks,
 };
 use tokio::task::coop;
 
@@ -199,6 +199,7 @@ impl Harness {
             Op::Upgrade => self.handles.extend(self.main().downgrade().upgrade()),
             Op::Exhaust => self.exhaust = true,
             Op::DropFlusher => self.drop_flusher(),
+            Op::SetCapacity(to) => self.set_capacity(to % (self.main().max_capacity() + 2)),
         }
     }
 
@@ -227,6 +228,19 @@ impl Harness {
             self.oracle.note_peak();
             self.permits.push(permit);
         }
+    }
+
+    fn set_capacity(&mut self, to: usize) {
+        let max = self.oracle.config.capacity;
+        let expected = match to {
+            0 => Err(BuildError::CapacityZero),
+            _ if to > max => Err(BuildError::CapacityTooLarge { max }),
+            _ => {
+                self.oracle.set_capacity(to);
+                Ok(())
+            }
+        };
+        assert_eq!(self.main().set_capacity(to), expected, "set_capacity({to})");
     }
 
     fn open(&mut self, outcome: Outcome) {
@@ -431,7 +445,8 @@ impl Harness {
         let depth = self.oracle.depth() as usize;
         let reserved = self.oracle.reserved as usize;
         assert_eq!((main.depth(), main.len(), main.is_empty()), (depth, depth - reserved, depth == 0));
-        assert!(depth <= main.capacity());
+        assert!(depth <= main.max_capacity());
+        assert_eq!(main.capacity(), self.oracle.capacity);
         assert_eq!((main.state(), self.watch.current()), (snapshot.state, snapshot.state));
         assert_eq!((main.is_closed(), main.is_paused()), (self.oracle.is_closed, self.oracle.is_paused));
         assert!((0.0..=1.0).contains(&main.pressure()));

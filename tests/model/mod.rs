@@ -15,6 +15,6 @@ mod sink;
 mod slots;
 mod world;
 
-pub use self::case::Case;
+pub use self::case::{Case, SET_CAPACITY};
 pub use self::harness::run;
 pub use self::world::{silence_expected_panics, verdict};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use backpressure::{BatchId, FlushReason, FlushReport, LossReason, RefuseReason, Snapshot, State};
 
 use super::case::{Config, Hook, Kind, Millis, Outcome};
-use super::oracle_waits::Pending;
+use super::oracle_waits::{Pending, Stage};
 use super::world::Id;
 
 /// Names a future of the run.
@@ -14,6 +14,8 @@ pub type Fid = usize;
 #[derive(Debug)]
 pub struct Oracle {
     pub config: Config,
+    /// At present; the one that it was built with is in `config`.
+    pub capacity: usize,
     /// Milliseconds since the start.
     pub now: u64,
     pub buffered: VecDeque<Id>,
@@ -130,6 +132,7 @@ pub enum Offer {
 impl Oracle {
     pub fn new(config: Config) -> Self {
         Self {
+            capacity: config.capacity,
             config,
             now: 0,
             buffered: VecDeque::new(),
@@ -169,12 +172,39 @@ impl Oracle {
     }
 
     pub fn room(&self) -> u64 {
-        (self.config.capacity as u64).checked_sub(self.depth()).expect("the oracle keeps the bound")
+        // There is more inside than the capacity when that was made smaller.
+        (self.capacity as u64).saturating_sub(self.depth())
     }
 
-    /// An item comes in.
+    /// No batch is larger.
+    pub fn batch(&self) -> usize {
+        self.config.batch.min(self.capacity)
+    }
+
+    /// Nothing that is inside is touched; reservations that can never be granted any more are told so.
+    pub fn set_capacity(&mut self, to: usize) {
+        self.capacity = to;
+        for fid in self.queue.clone() {
+            let Some(Pending::Reserve { places, granted, wait }) = self.pending.get_mut(&fid) else { continue };
+            if *places > to as u64 {
+                *wait = Stage::Unfit { most: to };
+                self.reserved -= std::mem::take(granted);
+                self.queue.retain(|queued| *queued != fid);
+            }
+        }
+        self.serve();
+        self.observe();
+    }
+
+    /// An item comes in where there is room.
     pub fn accept(&mut self, id: Id) {
         assert!(self.room() > 0);
+        self.replace(id);
+    }
+
+    /// An item comes in where a permit or a victim was.
+    pub fn replace(&mut self, id: Id) {
+        assert!(self.depth() < self.config.capacity as u64, "the oracle keeps the bound");
         let seq = self.count.accepted;
         assert!(self.seqs.insert(id, seq).is_none(), "{id} was accepted twice");
         self.accepted_at.insert(id, self.now);
@@ -242,7 +272,7 @@ impl Oracle {
             if let Some(victim) = self.buffered.pop_front() {
                 self.settle(victim, Some(LossReason::Evicted));
                 self.untold.push_back((Some(victim), LossReason::Evicted));
-                self.accept(id);
+                self.replace(id);
                 return Offer::Stored;
             }
         }
@@ -359,13 +389,13 @@ impl Oracle {
 
     /// A new batch leaves for a reason that is one.
     fn check_taking(&self, len: usize, reason: FlushReason) {
-        assert!(len <= self.config.batch, "a batch of {len}");
+        assert!(len <= self.batch(), "a batch of {len}");
         assert!(len <= self.buffered.len(), "the sink has items that nobody pushed");
-        assert_eq!(len, self.config.batch.min(self.buffered.len()), "all that is there leaves, at most a batch");
+        assert_eq!(len, self.batch().min(self.buffered.len()), "all that is there leaves, at most a batch");
         let is_flushing = self.is_flushing();
         assert!(!self.is_paused || self.is_closed || is_flushing, "a batch left a paused buffer");
         match reason {
-            FlushReason::Full => assert_eq!(len, self.config.batch),
+            FlushReason::Full => assert_eq!(len, self.batch()),
             FlushReason::Room => assert!(self.room() == 0 || !self.queue.is_empty()),
             FlushReason::Flush => assert!(is_flushing),
             FlushReason::Drain => assert!(self.is_closed),
@@ -389,7 +419,7 @@ impl Oracle {
 
     /// The depth at rest: the state rises to it at once, and falls only below the mark by the hysteresis.
     pub fn observe(&mut self) {
-        let (depth, capacity) = (self.depth(), self.config.capacity as f64);
+        let (depth, capacity) = (self.depth(), self.capacity as f64);
         let share = depth as f64 / capacity;
         let marks = [self.config.marks.0, self.config.marks.1, 1.0];
         let fall = |mark: f64| mark - (1.25 * self.config.batch as f64 / capacity).max(0.10).min(mark / 2.0);
@@ -403,7 +433,7 @@ impl Oracle {
     /// The state follows the depth (I6).
     pub fn check_state(&self, state: State) {
         let level = if self.is_closed { 4 } else { self.level };
-        assert_eq!(state, State::ALL[level], "at depth {} of {}", self.depth(), self.config.capacity);
+        assert_eq!(state, State::ALL[level], "at depth {} of {}", self.depth(), self.capacity);
     }
 
     /// Every figure is the oracle's.
@@ -433,7 +463,8 @@ impl Oracle {
             ("in_flight", self.in_flight(), snapshot.in_flight),
             ("reserved", self.reserved, snapshot.reserved),
             ("depth", self.depth(), snapshot.depth),
-            ("capacity", self.config.capacity as u64, snapshot.capacity),
+            ("capacity", self.capacity as u64, snapshot.capacity),
+            ("max_capacity", self.config.capacity as u64, snapshot.max_capacity),
             ("retried", count.retried, snapshot.retried),
             ("retry_waiting", self.retry_waiting(), snapshot.retry_waiting),
             ("panics", count.panics + thrown, snapshot.panics),

@@ -313,7 +313,7 @@ impl Oracle {
     pub fn send(&mut self, id: Id) {
         self.count.offered += 1;
         self.reserved -= 1;
-        self.accept(id);
+        self.replace(id);
         if self.is_finished {
             self.buffered.clear();
             self.settle(id, Some(LossReason::Abandoned));
@@ -361,7 +361,7 @@ impl Oracle {
         if self.is_paused {
             return;
         }
-        assert!(self.buffered.len() < self.config.batch, "a full batch waits");
+        assert!(self.buffered.len() < self.batch(), "a full batch waits");
         assert!(self.queue.is_empty() && self.room() > 0, "room is wanted, and items wait");
         let due = self.config.linger.map(|linger| self.accepted_at[oldest] + linger);
         assert!(due.is_none_or(|due| due > self.now), "an item has waited for longer than the linger");

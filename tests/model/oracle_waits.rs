@@ -28,6 +28,10 @@ pub enum Stage {
     },
     Served,
     Shut,
+    /// A reservation of more places than there were at a moment.
+    Unfit {
+        most: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -172,6 +176,7 @@ impl Oracle {
             }
             Stage::Fresh => self.count.offered += 1,
             Stage::Deferred => {}
+            Stage::Unfit { .. } => panic!("an item fits"),
         }
         if is_exhausted && (self.is_closed || self.room() == 0) {
             *wait = Stage::Deferred;
@@ -206,6 +211,7 @@ impl Oracle {
                 }
                 Stage::Shut => return self.end_all(all, RefuseReason::Closed),
                 Stage::Served | Stage::Fresh | Stage::Deferred => all.wait = Stage::Fresh,
+                Stage::Unfit { .. } => panic!("an item fits"),
             }
             if all.chunk.is_empty() {
                 if all.has_panicked {
@@ -257,15 +263,16 @@ impl Oracle {
     }
 
     fn poll_reserve(&mut self, fid: Fid, n: u64, granted: &mut u64, wait: &mut Stage, is_exhausted: bool) -> Expect {
+        let too_many = |capacity| Expect::Reserved(Err(ReserveError::TooMany { asked: n as usize, capacity }));
         match *wait {
+            Stage::Unfit { most } => return too_many(most),
             Stage::Served => return Expect::Reserved(Ok(n as usize)),
             Stage::Shut => return Expect::Reserved(Err(ReserveError::Closed)),
             Stage::Queued { .. } => return Expect::Pending,
             Stage::Fresh | Stage::Deferred => {}
         }
-        let capacity = self.config.capacity;
-        if n > capacity as u64 {
-            return Expect::Reserved(Err(ReserveError::TooMany { asked: n as usize, capacity }));
+        if n > self.capacity as u64 {
+            return too_many(self.capacity);
         }
         if n == 0 || !self.is_closed && self.room() >= n {
             assert!(n == 0 || self.queue.is_empty(), "free room and a waiter");
