@@ -317,7 +317,7 @@ impl<T> BackpressureController<T> {
         self.core.snapshot()
     }
 
-    /// Buffered + in flight, in `0 ..= max_capacity`. While the capacity is being changed it may be off by the change.
+    /// Buffered + in flight, in `0 ..= max_capacity`. While the capacity is being changed it may be too high by the change.
     #[must_use]
     pub fn len(&self) -> usize {
         self.core.len()
@@ -330,7 +330,7 @@ impl<T> BackpressureController<T> {
     }
 
     /// Reserved + buffered + in flight, in `0 ..= max_capacity`: at most the capacity, unless there was more inside when that
-    /// was made smaller. While the capacity is being changed it may be off by the change.
+    /// was made smaller. While the capacity is being changed it may be too high by the change.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.core.depth()

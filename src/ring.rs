@@ -198,33 +198,39 @@ impl<T, X> Ring<T, X> {
         }
     }
 
-    /// Reserved + buffered + in flight, in `0 ..= slots`, without the lock. While the capacity changes, it may be off by the
-    /// change.
+    /// Reserved + buffered + in flight, in `0 ..= slots`, without the lock. While the capacity changes, it may be too high by
+    /// the change.
     pub(crate) fn depth(&self) -> u64 {
-        // Ordering: Acquire keeps the loads in order: an old limit can only make the depth larger, and it is clamped.
-        let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
-        let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
-        let room = self.shape.distance(self.shape.level(word), limit);
-        self.clamp_depth(room)
+        self.inside(|word| self.shape.level(word))
     }
 
     /// Buffered + in flight, in `0 ..= slots`, without the lock; like [`depth`](Self::depth).
     pub(crate) fn len(&self) -> u64 {
-        // Ordering: as in `depth`.
-        let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
-        let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
-        let free = self.shape.distance(word, limit);
-        self.clamp_depth(free)
+        self.inside(|word| word)
     }
 
-    fn clamp_depth(&self, free: i64) -> u64 {
-        // Ordering: Relaxed, figures.
-        let capacity = self.signals.capacity.load(Ordering::Relaxed) as i64;
-        let ceiling = self.signals.ceiling.load(Ordering::Relaxed) as i64;
-        if fault(Fault::LenUnclamped) {
-            return (capacity - free) as u64;
+    /// How much is inside up to what `end` makes of the tail.
+    fn inside(&self, end: impl Fn(Word) -> Word) -> u64 {
+        loop {
+            // Ordering: Acquire, partner of the Release in `announce`: whoever sees a smaller capacity sees its limit.
+            let capacity = self.signals.capacity.load(Ordering::Acquire);
+            // Ordering: Acquire keeps the loads in order: an old limit can only make the figure larger, and it is clamped.
+            let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
+            let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+            // Ordering: Relaxed: whoever sees the limit of a larger capacity sees the capacity, and begins anew.
+            let is_same = self.signals.capacity.load(Ordering::Relaxed) == capacity;
+            if is_same || fault(Fault::CapacityReadOnce) {
+                return self.clamp_inside(capacity as i64 - self.shape.distance(end(word), limit));
+            }
         }
-        (capacity - free).clamp(0, ceiling) as u64
+    }
+
+    fn clamp_inside(&self, count: i64) -> u64 {
+        if fault(Fault::LenUnclamped) {
+            return count as u64;
+        }
+        // Ordering: Relaxed, a figure.
+        count.clamp(0, self.signals.ceiling.load(Ordering::Relaxed) as i64) as u64
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -152,6 +152,8 @@ pub(crate) enum Fault {
     ShrinkUnpublished,
     /// A place given back above the capacity is handed on.
     ReleaseAboveCapacity,
+    /// A figure is made of a capacity and the limit of a later one.
+    CapacityReadOnce,
     /// A reservation is queued by the capacity that it saw before the lock.
     UnfitQueued,
 }

@@ -10,7 +10,7 @@ impl<T, R> Locked<'_, T, R> {
         self.head.capacity()
     }
 
-    /// Changes the capacity; `to` in `1 ..= max_capacity`. The section goes on.
+    /// Changes the capacity; `to` in `1 ..= max_capacity`. The section goes on, and ends by [`finish`](Self::finish).
     ///
     /// What is inside stays: after a shrink there may be more than the capacity, until so many items are settled. Room that
     /// is gained goes to the oldest waiters first, when the section ends. Reservations that could never be granted any more
@@ -26,7 +26,7 @@ impl<T, R> Locked<'_, T, R> {
         self.rouse();
     }
 
-    /// Changes the watermarks and the batch limit. The section goes on.
+    /// Changes the watermarks and the batch limit. The section goes on, and ends by [`finish`](Self::finish).
     #[allow(dead_code, reason = "for the levers that come next")]
     pub(crate) fn set_levels(&mut self, marks: Watermarks, batch: usize) {
         self.apply_levels(Levels::new(marks, self.head.capacity() as usize, batch));

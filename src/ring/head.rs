@@ -154,12 +154,12 @@ impl<T, X> HeadGuard<'_, T, X> {
         }
         self.head.limit = self.paid_limit();
         let paid = mem::take(&mut self.head.owed);
-        // Ordering: Release, partner of the Acquire of whoever claims: room implies a vacant slot. It comes after the
-        // tail changes that it pays for, so that nobody overtakes a hand-over.
-        self.ring.signals.limit.store(self.head.limit.raw(), order(Fault::LimitRelaxed, Ordering::Release));
         if self.head.is_resized {
             self.announce(paid);
         }
+        // Ordering: Release, partner of the Acquire of whoever claims: room implies a vacant slot. It comes after the
+        // tail changes that it pays for, so that nobody overtakes a hand-over.
+        self.ring.signals.limit.store(self.head.limit.raw(), order(Fault::LimitRelaxed, Ordering::Release));
     }
 
     /// Changes the capacity; `to` in `1 ..= slots`. Room that is gained is owed, like room that was given free; room that is
@@ -186,7 +186,8 @@ impl<T, X> HeadGuard<'_, T, X> {
         self.announce(0);
     }
 
-    /// Publishes the capacity and the ceiling, after the limit has moved by `paid` places.
+    /// Publishes the capacity and the ceiling: after the limit of a smaller one, before that of a larger one, so that a figure
+    /// that is read meanwhile is too high rather than too low. `paid` places are added to the limit.
     #[cold]
     fn announce(&mut self, paid: u64) {
         let beyond = self.ring.room(self.tail(), self.head.limit).min(0).unsigned_abs();
@@ -194,9 +195,10 @@ impl<T, X> HeadGuard<'_, T, X> {
         head.overhang = head.overhang.saturating_sub(paid).max(beyond);
         head.is_resized = head.overhang > 0;
         let ceiling = (head.capacity + head.overhang).min(self.ring.shape.slots());
-        // Ordering: Relaxed, figures.
-        self.ring.signals.capacity.store(head.capacity, Ordering::Relaxed);
+        // Ordering: Relaxed, a figure; before the capacity, which it is never below.
         self.ring.signals.ceiling.store(ceiling, Ordering::Relaxed);
+        // Ordering: Release, partner of the Acquire in `Ring::inside`.
+        self.ring.signals.capacity.store(head.capacity, Ordering::Release);
     }
 
     /// Shuts the intake; `false` if it was shut.

@@ -164,24 +164,32 @@ fn shrink_against_sleep() {
     assert!(!sleeps || rig.is_rung(), "no more can come");
 }
 
-/// Figures are read while the capacity falls and grows again.
-fn figures_against_resize() {
-    let rig = Rig::new(3, 2);
-    let resizer = rig.spawn(|rig| {
-        rig.resize(1);
-        rig.resize(2);
-    });
-    let (len, depth, capacity) = (rig.gate.len(), rig.gate.depth(), rig.gate.capacity());
-    assert!(len <= 3 && depth <= 3 && (1..=3).contains(&capacity), "{len} and {depth} of {capacity}");
-    assert!((0.0..=1.0).contains(&rig.gate.pressure()));
-    join(resizer);
-    assert_eq!((rig.gate.len(), rig.gate.depth(), rig.gate.capacity()), (2, 2, 2), "exact when all is quiet");
-    assert!(!rig.push(9));
+/// Two items are inside; figures are read while the capacity goes from one value to another.
+fn figures_against_resize(from: usize, to: usize) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let rig = Rig::new(3, 2);
+        rig.resize(from);
+        let resizer = rig.spawn(move |rig| rig.resize(to));
+        let depth = rig.gate.depth();
+        assert!((2..=3).contains(&depth), "{depth} of 2: too high by the change, never too low");
+        assert!((0.0..=1.0).contains(&rig.gate.pressure()));
+        join(resizer);
+        assert_eq!((rig.gate.len(), rig.gate.depth(), rig.gate.capacity()), (2, 2, to), "exact when all is quiet");
+        assert_eq!(rig.push(9), to == 3);
+    }
 }
 
 #[test]
-fn figures_stay_in_range_while_the_capacity_changes() {
-    explore(figures_against_resize);
+fn figures_are_never_too_low_while_the_capacity_changes() {
+    explore(figures_against_resize(3, 1));
+    explore(figures_against_resize(1, 3));
+    explore(figures_against_resize(2, 1));
+    explore(figures_against_resize(1, 2));
+}
+
+#[test]
+fn twin_capacity_read_once() {
+    must_fail(Fault::CapacityReadOnce, figures_against_resize(1, 3));
 }
 
 #[test]
@@ -241,7 +249,7 @@ fn twin_frozen_by_limit() {
 
 #[test]
 fn twin_len_unclamped() {
-    must_fail(Fault::LenUnclamped, figures_against_resize);
+    must_fail(Fault::LenUnclamped, figures_against_resize(3, 1));
 }
 
 #[test]
