@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::builder::Builder;
-use crate::core::Core;
+use crate::core::{Changes, Core};
 use crate::drain::Drain;
 use crate::error::{BuildError, PushError, ReserveError};
 use crate::flush::Flush;
@@ -349,6 +349,32 @@ impl<T> BackpressureController<T> {
         self.core.max_capacity()
     }
 
+    /// Changes settings while all goes on: all that are named, at one instant, or none. Nothing that is inside is touched.
+    ///
+    /// A push that runs at the same time may still be judged by the old strategy, as if it had come before.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] for a setting that cannot work; then nothing is changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use backpressure::{BackpressureController, Batch, BuildError, Strategy};
+    /// # let sink = |_: Batch<u32>| async { Ok(()) };
+    /// let (events, _flusher) = BackpressureController::builder(10_000).build(sink)?;
+    /// // The store is in trouble: hold less, and let go of what is old.
+    /// events.reconfigure(|changes| {
+    ///     changes.capacity(2_000).strategy(Strategy::DropOldest).max_batch(100).linger(Duration::from_millis(50))
+    /// })?;
+    /// assert_eq!(events.capacity(), 2_000);
+    /// # Ok::<(), BuildError>(())
+    /// ```
+    pub fn reconfigure(&self, change: impl FnOnce(Changes<T>) -> Changes<T>) -> Result<(), BuildError> {
+        self.core.reconfigure(change(Changes::new()))
+    }
+
     /// Changes the capacity while all goes on, to `items` in `1 ..=` [`max_capacity`](Self::max_capacity).
     ///
     /// A larger one makes room at once, for the oldest producers that wait first. A smaller one drops nothing: what is inside
@@ -377,7 +403,7 @@ impl<T> BackpressureController<T> {
     /// # Ok::<(), BuildError>(())
     /// ```
     pub fn set_capacity(&self, items: usize) -> Result<(), BuildError> {
-        self.core.set_capacity(items)
+        self.reconfigure(|changes| changes.capacity(items))
     }
 
     /// A bound of the age of the oldest item that is not settled; `None` if there is none, or if the flusher never ran.

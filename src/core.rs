@@ -1,6 +1,7 @@
 //! Admission, taking and settling: the runtime-free heart that producers, flusher and guards share.
 
 mod admit;
+mod changes;
 mod context;
 mod ending;
 mod levers;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 pub(crate) use self::admit::{Admitted, Queued};
+pub use self::changes::Changes;
 pub(crate) use self::context::Inside;
 pub(crate) use self::ending::{DrainId, Ending};
 use self::levers::Levers;
@@ -434,15 +436,6 @@ impl<T> Core<T> {
 
     pub(crate) fn max_capacity(&self) -> usize {
         self.gate.max_capacity()
-    }
-
-    /// Changes the capacity, within the one it was built with.
-    pub(crate) fn set_capacity(&self, items: usize) -> Result<(), BuildError> {
-        check_capacity(items, self.max_capacity())?;
-        let mut locked = self.gate.lock();
-        locked.set_capacity(items);
-        self.apply(locked.finish());
-        Ok(())
     }
 
     pub(crate) fn is_closed(&self) -> bool {

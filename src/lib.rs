@@ -36,7 +36,7 @@ mod watch;
 pub use crate::batch::{Batch, BatchId};
 pub use crate::builder::Builder;
 pub use crate::controller::{BackpressureController, WeakController};
-pub use crate::core::Loss;
+pub use crate::core::{Changes, Loss};
 pub use crate::drain::Drain;
 pub use crate::error::{
     BoxError, BuildError, DriveError, FlushError, FlushTimedOut, LossReason, PushAllError, PushError, RefuseReason,

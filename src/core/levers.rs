@@ -1,5 +1,6 @@
 //! What can be changed while the controller runs and is read by producers.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use crate::error::BuildError;
 use crate::retry::Retry;
 use crate::state::Watermarks;
 use crate::strategy::Strategy;
-use crate::sync::{CachePadded, Mutex, STRIPES, stripe};
+use crate::sync::{CachePadded, Mutex, MutexGuard, STRIPES, stripe};
 
 /// What the flusher goes by.
 #[derive(Clone, Debug)]
@@ -41,11 +42,25 @@ impl Settings {
 /// The strategy, a copy for each stripe of threads: producers that ask it at the same time write no line in common.
 pub(super) struct Levers<T> {
     stripes: [CachePadded<Mutex<Arc<Strategy<T>>>>; STRIPES],
+    /// Two changes at the same time must not leave a strategy of each. No user code runs while it is held.
+    turn: Mutex<()>,
 }
 
 impl<T> Levers<T> {
     pub(super) fn new(strategy: &Strategy<T>) -> Self {
-        Self { stripes: std::array::from_fn(|_| CachePadded::new(Mutex::new(Arc::new(strategy.clone())))) }
+        let stripe = |_| CachePadded::new(Mutex::new(Arc::new(strategy.clone())));
+        Self { stripes: std::array::from_fn(stripe), turn: Mutex::new(()) }
+    }
+
+    /// One change at a time.
+    pub(super) fn take_turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
+    /// Sets the strategy; the caller holds the turn, and drops the old ones later.
+    pub(super) fn set_strategy(&self, strategy: &Strategy<T>) -> Vec<Arc<Strategy<T>>> {
+        let set = |stripe: &CachePadded<Mutex<_>>| mem::replace(&mut *stripe.lock(), Arc::new(strategy.clone()));
+        self.stripes.iter().map(set).collect()
     }
 
     pub(super) fn strategy(&self) -> Arc<Strategy<T>> {

@@ -27,7 +27,6 @@ impl<T, R> Locked<'_, T, R> {
     }
 
     /// Changes the watermarks and the batch limit. The section goes on, and ends by [`finish`](Self::finish).
-    #[allow(dead_code, reason = "for the levers that come next")]
     pub(crate) fn set_levels(&mut self, marks: Watermarks, batch: usize) {
         self.apply_levels(Levels::new(marks, self.head.capacity() as usize, batch));
     }

@@ -1,0 +1,150 @@
+//! What can be changed while a controller runs, all at once.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Core, Settings, check_capacity};
+use crate::error::BuildError;
+use crate::retry::Retry;
+use crate::state::Watermarks;
+use crate::strategy::Strategy;
+
+/// Settings to be changed while the controller runs, see [`reconfigure`](crate::BackpressureController::reconfigure).
+/// What is not named stays.
+#[must_use = "changes change nothing by themselves"]
+pub struct Changes<T> {
+    capacity: Option<usize>,
+    strategy: Option<Strategy<T>>,
+    watermarks: Option<Watermarks>,
+    max_batch: Option<usize>,
+    linger: Option<Duration>,
+    flush_timeout: Option<Duration>,
+    retry: Option<Retry>,
+}
+
+impl<T> Changes<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            capacity: None,
+            strategy: None,
+            watermarks: None,
+            max_batch: None,
+            linger: None,
+            flush_timeout: None,
+            retry: None,
+        }
+    }
+
+    /// The capacity, in `1 ..= max_capacity`, as [`set_capacity`](crate::BackpressureController::set_capacity) has it.
+    pub fn capacity(mut self, items: usize) -> Self {
+        self.capacity = Some(items);
+        self
+    }
+
+    /// What happens to an item that finds no room. Producers that wait already go on waiting as they were told.
+    pub fn strategy(mut self, strategy: Strategy<T>) -> Self {
+        self.strategy = Some(strategy);
+        self
+    }
+
+    /// The marks of the states Elevated and Critical. The state follows at once.
+    pub fn watermarks(mut self, watermarks: Watermarks) -> Self {
+        self.watermarks = Some(watermarks);
+        self
+    }
+
+    /// The most items of a batch, in `1 ..= max_capacity`; from the next batch on.
+    pub fn max_batch(mut self, items: usize) -> Self {
+        self.max_batch = Some(items);
+        self
+    }
+
+    /// How long a partial batch may wait, from its oldest item; for what is buffered already, too.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = Some(linger);
+        self
+    }
+
+    /// How long one call of the sink may take, above zero; from the next call on.
+    pub fn flush_timeout(mut self, limit: Duration) -> Self {
+        self.flush_timeout = Some(limit);
+        self
+    }
+
+    /// When a failed batch is sent again; from the next failure on. A batch that was given a moment for its next attempt
+    /// keeps it.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = Some(retry);
+        self
+    }
+}
+
+impl<T> fmt::Debug for Changes<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes")
+            .field("capacity", &self.capacity)
+            .field("strategy", &self.strategy)
+            .field("watermarks", &self.watermarks)
+            .field("max_batch", &self.max_batch)
+            .field("linger", &self.linger)
+            .field("flush_timeout", &self.flush_timeout)
+            .field("retry", &self.retry)
+            .finish()
+    }
+}
+
+impl<T> Changes<T> {
+    /// The settings as they will be.
+    fn apply(&self, settings: &Settings) -> Settings {
+        Settings {
+            watermarks: self.watermarks.unwrap_or(settings.watermarks),
+            max_batch: self.max_batch.unwrap_or(settings.max_batch),
+            linger: self.linger.unwrap_or(settings.linger),
+            flush_timeout: self.flush_timeout.unwrap_or(settings.flush_timeout),
+            retry: self.retry.as_ref().unwrap_or(&settings.retry).clone(),
+        }
+    }
+}
+
+impl<T> Core<T> {
+    /// Makes the changes, all or none.
+    pub(crate) fn reconfigure(&self, changes: Changes<T>) -> Result<(), BuildError> {
+        if let Some(items) = changes.capacity {
+            check_capacity(items, self.max_capacity())?;
+        }
+        if let Some(strategy) = &changes.strategy {
+            strategy.check()?;
+        }
+        // A strategy may be the user's: it is asked before any lock is taken.
+        let posture = changes.strategy.as_ref().map(Strategy::posture);
+        let turn = self.levers.take_turn();
+        let settings = changes.apply(&self.settings());
+        settings.check(self.max_capacity())?;
+        let strategy = changes.strategy.map_or_else(|| self.levers.strategy(), Arc::new);
+
+        let mut locked = self.gate.lock();
+        if let Some(items) = changes.capacity {
+            locked.set_capacity(items);
+        }
+        let max_batch = strategy.batch_limit(settings.max_batch, locked.capacity() as usize);
+        locked.set_levels(settings.watermarks, max_batch);
+        if let Some(posture) = posture {
+            locked.set_posture(posture);
+        }
+        let hangar = &mut locked.desk().rest;
+        let old =
+            (mem::replace(&mut hangar.settings, Arc::new(settings)), mem::replace(&mut hangar.max_batch, max_batch));
+        // A shorter linger, a smaller batch: the flusher may have slept too long already.
+        locked.rouse();
+        self.apply(locked.finish());
+
+        let old_strategies = posture.map(|_| self.levers.set_strategy(&strategy));
+        drop(turn);
+        // The destructors of a schedule and of a strategy are the user's.
+        self.guard(|| drop(old));
+        self.drop_items(old_strategies.into_iter().flatten());
+        Ok(())
+    }
+}
