@@ -12,6 +12,8 @@ use crate::error::BoxError;
 use crate::flight::{FlightKey, Mark, Seqs};
 use crate::ledger::Losses;
 use crate::pace::FlushReason;
+#[cfg(feature = "test-util")]
+use crate::time::Clock;
 
 /// Items for one flush, oldest first; derefs to a slice.
 ///
@@ -155,6 +157,11 @@ impl<T> Batch<T> {
     /// The items that are still in it, each with its [`weight`](Self::weight).
     pub fn weighted(&self) -> impl Iterator<Item = (&T, u64)> {
         self.iter().enumerate().map(|(index, item)| (item, self.weight(index)))
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn clock(&self) -> &Clock {
+        self.core.clock()
     }
 
     fn mark(&mut self, index: usize, mark: Mark) {

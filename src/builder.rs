@@ -11,13 +11,14 @@ use crate::batch::Batch;
 use crate::controller::BackpressureController;
 use crate::core::{Core, Loss, LossHook, Parameters, Settings, check_capacity};
 use crate::error::{BuildError, DriveError, FlushError};
-use crate::flusher::{Flusher, check_runtime};
+use crate::flusher::Flusher;
 use crate::pace::Fixed;
 use crate::retry::Retry;
 use crate::ring::MAX_CAPACITY;
 use crate::sink::{BatchSink, WithState};
 use crate::state::Watermarks;
 use crate::strategy::Strategy;
+use crate::time::{Clock, ManualClock};
 
 /// The most items of a batch, unless the user says otherwise: more would not make a sink faster, only its latency longer.
 const DEFAULT_MAX_BATCH: usize = 5000;
@@ -51,6 +52,7 @@ pub struct Builder<T> {
     retry: Retry,
     drain_on_drop: Duration,
     on_loss: Option<LossHook<T>>,
+    clock: Option<ManualClock>,
 }
 
 impl<T> Builder<T> {
@@ -65,6 +67,7 @@ impl<T> Builder<T> {
             retry: Retry::default(),
             drain_on_drop: DEFAULT_DRAIN_ON_DROP,
             on_loss: None,
+            clock: None,
         }
     }
 
@@ -127,6 +130,21 @@ impl<T> Builder<T> {
         self.on_loss = Some(Box::new(hook));
         self
     }
+
+    /// The clock from which all times of the controller come, for tests. Default: tokio's.
+    ///
+    /// With it the controller needs no runtime, its flusher pauses after each batch, and what is random otherwise (the
+    /// jitter of retries, the draws of samples, the ids of batches) is the same in each run.
+    #[cfg(feature = "test-util")]
+    pub fn clock(mut self, clock: &ManualClock) -> Self {
+        self.clock = Some(clock.clone());
+        self
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn own_clock(&self) -> Option<&ManualClock> {
+        self.clock.as_ref()
+    }
 }
 
 impl<T: Send + 'static> Builder<T> {
@@ -168,9 +186,9 @@ impl<T: Send + 'static> Builder<T> {
         runtime: &Handle,
         sink: S,
     ) -> Result<BackpressureController<T>, BuildError> {
-        let (controller, flusher) = self.build(sink)?;
+        let (controller, mut flusher) = self.build(sink)?;
         let inside = runtime.enter();
-        check_runtime().map_err(|error| match error {
+        flusher.check().map_err(|error| match error {
             DriveError::NoRuntime => BuildError::NoRuntime,
             DriveError::NoTimer => BuildError::NoTimer,
         })?;
@@ -190,13 +208,15 @@ impl<T: Send + 'static> Builder<T> {
     /// [`BuildError`] for a setting that cannot work.
     pub fn build<S: BatchSink<T> + 'static>(self, sink: S) -> Result<(BackpressureController<T>, Flusher), BuildError> {
         let settings = self.check()?;
+        let clock = self.clock.map_or_else(Clock::start, Clock::Manual);
         let core = Core::new(Parameters {
             capacity: self.capacity,
             settings,
             strategy: self.strategy,
             on_loss: self.on_loss,
             drain_on_drop: self.drain_on_drop,
-            nonce: nonce(),
+            nonce: clock.seed().unwrap_or_else(nonce),
+            clock,
         });
         let core = Arc::new(core.ok_or(BuildError::OutOfMemory)?);
         let flusher = Flusher::new(Arc::clone(&core), sink, Box::new(Fixed));

@@ -75,6 +75,7 @@ pub(crate) struct Parameters<T> {
     pub(crate) on_loss: Option<LossHook<T>>,
     pub(crate) drain_on_drop: Duration,
     pub(crate) nonce: u64,
+    pub(crate) clock: Clock,
 }
 
 /// What the flusher does next.
@@ -106,7 +107,7 @@ impl<T> Core<T> {
             max_batch,
             ending: Ending::default(),
         };
-        let gate = Gate::new(capacity, levels, Clock::start(), hangar)?;
+        let gate = Gate::new(capacity, levels, parameters.clock, hangar)?;
         gate.lock().set_posture(parameters.strategy.posture());
         Some(Self {
             gate,

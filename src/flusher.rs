@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,7 +20,7 @@ use crate::pace::Pace;
 use crate::panics::catch;
 use crate::retry::{Due, Jitter, Tries};
 use crate::sink::BatchSink;
-use crate::time::{NoTimer, Tick, Timer, check_timer};
+use crate::time::{Clock, NoTimer, Tick, Timer, check_timer};
 
 /// The flush loop, to be driven inside a tokio runtime with time enabled.
 ///
@@ -39,6 +40,7 @@ pub struct Flusher {
     /// `None` once it has ended.
     run: Option<Run>,
     core: Arc<dyn Finish>,
+    needs_runtime: bool,
     /// The runtime that was checked last: the question costs a timer.
     checked: Option<runtime::Id>,
 }
@@ -71,9 +73,23 @@ impl Flusher {
     {
         let settings = core.settings();
         let jitter = settings.retry.jitter(core.nonce());
+        let needs_runtime = core.clock().needs_runtime();
         let flush_loop =
             Loop { core: Arc::clone(&core), pace, settings, jitter, queue: VecDeque::new(), spare: Vec::new() };
-        Self { run: Some(Box::pin(flush_loop.run(sink))), core, checked: None }
+        Self { run: Some(Box::pin(flush_loop.run(sink))), core, needs_runtime, checked: None }
+    }
+
+    /// Whether it can run in this context.
+    pub(crate) fn check(&mut self) -> Result<(), DriveError> {
+        if !self.needs_runtime {
+            return Ok(());
+        }
+        let here = Handle::try_current().map_err(|_| DriveError::NoRuntime)?.id();
+        if self.checked != Some(here) {
+            check_timer().map_err(|NoTimer| DriveError::NoTimer)?;
+            self.checked = Some(here);
+        }
+        Ok(())
     }
 
     /// Drops the sink, then ends the controller.
@@ -85,23 +101,15 @@ impl Flusher {
     }
 }
 
-/// Whether a flusher could run in this context.
-pub(crate) fn check_runtime() -> Result<(), DriveError> {
-    Handle::try_current().map_err(|_| DriveError::NoRuntime)?;
-    check_timer().map_err(|NoTimer| DriveError::NoTimer)
-}
-
 impl Future for Flusher {
     type Output = Result<(), DriveError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let Some(run) = &mut this.run else { return Poll::Ready(Ok(())) };
-        let here = Handle::try_current().map_err(|_| DriveError::NoRuntime)?.id();
-        if this.checked != Some(here) {
-            check_runtime()?;
-            this.checked = Some(here);
+        if this.run.is_some() {
+            this.check()?;
         }
+        let Some(run) = &mut this.run else { return Poll::Ready(Ok(())) };
         let inside = Inside::enter(Arc::as_ptr(&this.core).cast());
         let result = ready!(run.as_mut().poll(cx));
         drop(inside);
@@ -165,7 +173,7 @@ impl<T: Send> Loop<T> {
                         continue;
                     }
                     Step::Yield => {
-                        tokio::task::yield_now().await;
+                        yield_now(self.core.clock()).await;
                         continue;
                     }
                     Step::Drained | Step::Expired => return Ok(()),
@@ -179,8 +187,7 @@ impl<T: Send> Loop<T> {
                 }
             };
             self.send(attempt, &mut sink, timer.as_mut()).await?;
-            // A sink that is always ready must not keep the thread from everyone else.
-            coop::consume_budget().await;
+            share(self.core.clock()).await;
         }
     }
 
@@ -255,6 +262,29 @@ impl<T: Send> Loop<T> {
             self.queue.push_front((due, Attempt { key, tries: Tries::default() }));
         }
     }
+}
+
+/// After each batch: a sink that is always ready must not keep the thread from everyone else. Whoever steps the flusher by
+/// hand sees each batch.
+async fn share(clock: &Clock) {
+    if clock.needs_runtime() { coop::consume_budget().await } else { yield_once().await }
+}
+
+async fn yield_now(clock: &Clock) {
+    if clock.needs_runtime() { tokio::task::yield_now().await } else { yield_once().await }
+}
+
+/// Wakes its task at once, where tokio would do so only after the task that runs now.
+async fn yield_once() {
+    let mut is_over = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Waits for the bell, the moment, or drain's deadline.

@@ -30,6 +30,8 @@ mod splitmix;
 mod state;
 mod strategy;
 mod sync;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod time;
 mod watch;
 

@@ -1,17 +1,26 @@
 //! Time: the only file that asks a clock.
 //!
 //! Everything above works with [`Tick`]s, so that policy is a function of its arguments and tests run on tokio's paused
-//! clock. All durations from zero to `Duration::MAX` work; a deadline that cannot be represented is never.
+//! clock, or on one that they move by hand. All durations from zero to `Duration::MAX` work; a deadline that cannot be represented is never.
+
+#[cfg(feature = "test-util")]
+mod manual;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 
+#[cfg(feature = "test-util")]
+pub(crate) use self::manual::ManualTimer;
+#[cfg(feature = "test-util")]
+pub use self::manual::{ManualClock, ManualSleep};
+#[cfg(not(feature = "test-util"))]
+pub(crate) use self::none::{ManualClock, ManualTimer};
 use crate::panics::catch;
 
 /// A moment, as time since the [`Clock`] began.
@@ -35,26 +44,41 @@ impl Tick {
     }
 }
 
-/// The monotonic clock of one controller: tokio's, so that a paused runtime pauses it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    origin: Instant,
+/// The monotonic clock of one controller.
+#[derive(Clone, Debug)]
+pub(crate) enum Clock {
+    /// tokio's, so that a paused runtime pauses it.
+    Tokio { origin: Instant },
+    /// A test's. There is none without the feature, so that this variant costs nothing.
+    #[cfg_attr(not(feature = "test-util"), allow(dead_code, reason = "there is no such clock"))]
+    Manual(ManualClock),
 }
 
 impl Clock {
     #[allow(clippy::disallowed_methods, reason = "the one place that asks for the time")]
     pub(crate) fn start() -> Self {
-        Self { origin: Instant::now() }
+        Self::Tokio { origin: Instant::now() }
     }
 
     #[allow(clippy::disallowed_methods, reason = "the one place that asks for the time")]
     pub(crate) fn now(&self) -> Tick {
-        Tick(Instant::now().saturating_duration_since(self.origin))
+        Tick(match self {
+            Self::Tokio { origin } => Instant::now().saturating_duration_since(*origin),
+            Self::Manual(clock) => clock.now(),
+        })
     }
 
-    /// `None` if the moment cannot be represented: never.
-    fn instant(&self, tick: Tick) -> Option<Instant> {
-        self.origin.checked_add(tick.0)
+    /// Whether its timers work in a tokio runtime with time enabled only.
+    pub(crate) const fn needs_runtime(&self) -> bool {
+        matches!(self, Self::Tokio { .. })
+    }
+
+    /// A number that is the same in each run, for what is random otherwise, where a run is to be repeated.
+    pub(crate) fn seed(&self) -> Option<u64> {
+        match self {
+            Self::Tokio { .. } => None,
+            Self::Manual(clock) => Some(clock.seed()),
+        }
     }
 }
 
@@ -74,32 +98,31 @@ pin_project! {
     pub(crate) struct Timer {
         #[pin]
         sleep: Option<Sleep>,
+        manual: Option<ManualTimer>,
         at: Option<Tick>,
     }
 }
 
 impl Timer {
     pub(crate) const fn new() -> Self {
-        Self { sleep: None, at: None }
+        Self { sleep: None, manual: None, at: None }
     }
 
     /// Sets the moment, `None` for never. Keeps the registration if it is the same moment.
     pub(crate) fn arm(self: Pin<&mut Self>, clock: &Clock, at: Option<Tick>) -> Result<(), NoTimer> {
         let mut this = self.project();
-        if *this.at == at && this.sleep.is_some() == at.is_some() {
+        let is_set = this.sleep.is_some() || this.manual.is_some();
+        if *this.at == at && is_set == at.is_some() {
             return Ok(());
         }
         *this.at = at;
-        let sleep = match at.and_then(|at| clock.instant(at)) {
-            Some(at) => {
-                // Also a panic that is caught comes to the panic hook, and so to stderr: ask what can be asked.
-                Handle::try_current().map_err(|_| NoTimer)?;
-                // A runtime without time makes `sleep_until` panic, and there is no question that tells it beforehand.
-                Some(catch(|| tokio::time::sleep_until(at)).ok_or(NoTimer)?)
+        match clock {
+            Clock::Tokio { origin } => {
+                let sleep = at.map(|at| sleep_until(*origin, at)).transpose()?;
+                this.sleep.set(sleep.flatten());
             }
-            None => None,
-        };
-        this.sleep.set(sleep);
+            Clock::Manual(clock) => *this.manual = at.map(|at| clock.timer(at.0)),
+        }
         Ok(())
     }
 
@@ -107,6 +130,12 @@ impl Timer {
     #[allow(clippy::disallowed_methods, reason = "the one place that asks for the time")]
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), NoTimer>> {
         let mut this = self.project();
+        if let Some(timer) = this.manual {
+            ready!(timer.poll(cx));
+            *this.at = None;
+            *this.manual = None;
+            return Poll::Ready(Ok(()));
+        }
         let Some(sleep) = this.sleep.as_mut().as_pin_mut() else { return Poll::Pending };
         // A runtime that goes down fires all timers, and they panic when they are polled.
         if sleep.is_elapsed() && Instant::now() < sleep.deadline() {
@@ -121,6 +150,15 @@ impl Timer {
         this.sleep.set(None);
         Poll::Ready(Ok(()))
     }
+}
+
+/// `None` if the moment cannot be represented: never.
+fn sleep_until(origin: Instant, at: Tick) -> Result<Option<Sleep>, NoTimer> {
+    let Some(at) = origin.checked_add(at.0) else { return Ok(None) };
+    // Also a panic that is caught comes to the panic hook, and so to stderr: ask what can be asked.
+    Handle::try_current().map_err(|_| NoTimer)?;
+    // A runtime without time makes `sleep_until` panic, and there is no question that tells it beforehand.
+    catch(|| tokio::time::sleep_until(at)).ok_or(NoTimer).map(Some)
 }
 
 /// Parks the calling thread, for blocking producers; `None` waits for ever. May return early.
@@ -146,5 +184,38 @@ impl ThreadDeadline {
     #[allow(clippy::disallowed_methods, reason = "the one file that asks for the time")]
     pub(crate) fn left(self) -> Option<Duration> {
         self.0.map(|at| at.saturating_duration_since(std::time::Instant::now()))
+    }
+}
+
+/// What stands for the manual clock where there is none: no value of these types exists, and nothing of them is compiled.
+#[cfg(not(feature = "test-util"))]
+mod none {
+    use std::task::{Context, Poll};
+    use std::time::Duration;
+
+    #[derive(Clone, Debug)]
+    pub(crate) enum ManualClock {}
+
+    impl ManualClock {
+        pub(crate) fn now(&self) -> Duration {
+            match *self {}
+        }
+
+        pub(crate) fn seed(&self) -> u64 {
+            match *self {}
+        }
+
+        pub(crate) fn timer(&self, _: Duration) -> ManualTimer {
+            match *self {}
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) enum ManualTimer {}
+
+    impl ManualTimer {
+        pub(crate) fn poll(&mut self, _: &mut Context<'_>) -> Poll<()> {
+            match *self {}
+        }
     }
 }

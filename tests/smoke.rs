@@ -1,133 +1,109 @@
 //! The main road: build, push, flush, drain.
 
-#![allow(clippy::disallowed_methods, reason = "the paused clock tells how long a drain took")]
-
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backpressure::{BackpressureController, Batch, FlushError, Retry, State, Strategy};
+use backpressure::test_util::{Pipeline, Reply, ScriptedSink, Step};
+use backpressure::{BackpressureController, Builder, Retry, State, Strategy, assert_conserved};
 
-type Seen = Arc<Mutex<Vec<Vec<u32>>>>;
+const SEC: Duration = Duration::from_secs(1);
 
-fn collect(seen: &Seen) -> impl FnMut(Batch<u32>) -> std::future::Ready<Result<(), FlushError>> + Send + 'static {
-    let seen = Arc::clone(seen);
-    move |batch: Batch<u32>| {
-        seen.lock().unwrap().push(batch.to_vec());
-        std::future::ready(Ok(()))
-    }
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_full_batch_leaves_at_once_and_a_partial_one_at_its_linger() {
-    let seen = Seen::default();
-    let c = BackpressureController::builder(100).fixed(10, Duration::from_secs(1)).spawn(collect(&seen)).unwrap();
+fn pipeline(builder: Builder<u32>, sink: &ScriptedSink<u32>) -> Pipeline<u32> {
+    Pipeline::new(builder, sink.clone()).unwrap()
+}
+
+#[test]
+fn a_full_batch_leaves_at_once_and_a_partial_one_at_its_linger() {
+    let sink = ScriptedSink::new();
+    let pipeline = pipeline(BackpressureController::builder(100).fixed(10, SEC), &sink);
+    let c = pipeline.controller();
     for i in 0..25 {
-        c.push(i).await.unwrap();
+        c.try_push(i).unwrap();
     }
-    tokio::time::sleep(Duration::from_millis(999)).await;
-    assert_eq!(seen.lock().unwrap().len(), 2);
-    tokio::time::sleep(Duration::from_millis(2)).await;
-    assert_eq!(seen.lock().unwrap().iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 5]);
-    let report = c.drain(Duration::from_secs(1)).await;
-    assert_eq!(report.delivered(), 25);
+    pipeline.advance(ms(999));
+    assert_eq!(sink.batches().len(), 2);
+    pipeline.advance(ms(1));
+    assert_eq!(sink.batches().iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 5]);
+    let report = pipeline.block_on(c.drain(SEC));
     assert!(report.is_clean());
-    report.totals.audit().unwrap();
+    assert_conserved!(report, delivered = 25);
     assert_eq!(c.state(), State::Draining);
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_outage_is_ridden_out_in_order() {
-    let seen = Seen::default();
-    let log = Arc::clone(&seen);
-    let mut failures = 5;
-    let c = BackpressureController::builder(100)
-        .fixed(10, Duration::from_millis(10))
-        .retry(Retry::default().without_jitter())
-        .spawn(move |batch: Batch<u32>| {
-            failures -= 1;
-            let down = failures >= 0;
-            let log = Arc::clone(&log);
-            async move {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                if down {
-                    Err(std::io::Error::other("down"))?;
-                }
-                log.lock().unwrap().push(batch.to_vec());
-                Ok(())
-            }
-        })
-        .unwrap();
-    let report = {
-        for i in 0..300 {
-            c.push(i).await.unwrap();
-            c.snapshot().audit().unwrap();
-        }
-        c.flush().await
-    };
-    assert!(report.all_delivered());
-    assert_eq!(seen.lock().unwrap().concat(), (0..300).collect::<Vec<_>>());
-    let report = c.drain(Duration::from_secs(1)).await;
-    assert_eq!((report.delivered(), report.totals.retried), (300, 50));
+#[test]
+fn an_outage_is_ridden_out_in_order() {
+    let sink =
+        ScriptedSink::new().then(Reply::retry("down").after(ms(1)).times(5)).then(Reply::ok().after(ms(1)).forever());
+    let builder = BackpressureController::builder(100).fixed(10, ms(10)).retry(Retry::default().without_jitter());
+    let pipeline = pipeline(builder, &sink);
+    let c = pipeline.controller();
+    for i in 0..300 {
+        pipeline.block_on(c.push(i)).unwrap();
+        assert_conserved!(c);
+    }
+    assert!(pipeline.block_on(c.flush()).all_delivered());
+    assert_eq!(sink.delivered(), (0..300).collect::<Vec<_>>());
+    assert_conserved!(pipeline.block_on(c.drain(SEC)), delivered = 300, retried = 50);
 }
 
-#[tokio::test(start_paused = true)]
-async fn drop_oldest_tells_what_it_lost() {
+#[test]
+fn drop_oldest_tells_what_it_lost() {
     let lost = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&lost);
-    let seen = Seen::default();
-    let (c, flusher) = BackpressureController::builder(3)
+    let sink = ScriptedSink::new();
+    let builder = BackpressureController::builder(3)
         .strategy(Strategy::DropOldest)
-        .on_loss(move |loss| log.lock().unwrap().extend(loss.item))
-        .build(collect(&seen))
-        .unwrap();
+        .on_loss(move |loss| log.lock().unwrap().extend(loss.item));
+    let pipeline = pipeline(builder, &sink);
     for i in 1..=5 {
-        c.push(i).await.unwrap();
-        c.snapshot().audit().unwrap();
+        pipeline.controller().try_push(i).unwrap();
+        assert_conserved!(pipeline);
     }
     assert_eq!(*lost.lock().unwrap(), [1, 2]);
-    tokio::spawn(flusher);
-    assert_eq!(c.drain(Duration::from_secs(1)).await.evicted(), 2);
-    assert_eq!(seen.lock().unwrap().concat(), [3, 4, 5]);
+    assert_conserved!(pipeline.block_on(pipeline.controller().drain(SEC)), evicted = 2, delivered = 3);
+    assert_eq!(sink.delivered(), [3, 4, 5]);
+    assert_eq!(sink.calls().iter().map(|call| call.lost_before.evicted).sum::<u64>(), 2);
 }
 
-#[tokio::test(start_paused = true)]
-async fn blocked_producers_are_served_in_order() {
-    let seen = Seen::default();
-    let (c, flusher) = BackpressureController::builder(1).build(collect(&seen)).unwrap();
-    let tasks: Vec<_> = (0..10)
-        .map(|i| {
-            let c = c.clone();
-            tokio::spawn(async move { c.push(i).await })
-        })
-        .collect();
-    tokio::task::yield_now().await;
-    assert_eq!(c.snapshot().waiting, 9);
-    tokio::spawn(flusher);
-    for task in tasks {
-        task.await.unwrap().unwrap();
+#[test]
+fn blocked_producers_are_served_in_order() {
+    let sink = ScriptedSink::new();
+    let pipeline = pipeline(BackpressureController::builder(1), &sink);
+    let c = pipeline.controller();
+    c.try_push(0).unwrap();
+    let mut pushes: Vec<_> = (1..10).map(|i| Box::pin(c.push(i))).collect();
+    for push in &mut pushes {
+        assert!(pipeline.poll(push.as_mut()).is_pending());
     }
-    let report = c.drain(Duration::from_secs(1)).await;
-    assert_eq!(seen.lock().unwrap().concat(), (0..10).collect::<Vec<_>>());
-    report.totals.audit().unwrap();
+    for settled in 0..10 {
+        assert_conserved!(c, delivered = settled, waiting = 9 - settled);
+        assert_eq!(pipeline.step(), Step::Progressed);
+    }
+    for push in pushes {
+        pipeline.block_on(push).unwrap();
+    }
+    assert_conserved!(pipeline.block_on(c.drain(SEC)), delivered = 10);
+    assert_eq!(sink.delivered(), (0..10).collect::<Vec<_>>());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_hung_sink_gives_the_leftovers_back_at_the_deadline() {
-    let c = BackpressureController::builder(10)
-        .fixed(2, Duration::ZERO)
-        .spawn(|batch: Batch<u32>| async move {
-            std::future::pending::<()>().await;
-            drop(batch);
-            Ok(())
-        })
-        .unwrap();
-    let rest = c.push_all(0..5).await.unwrap();
-    assert_eq!(rest, 5);
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    let start = tokio::time::Instant::now();
-    let report = c.drain(Duration::from_secs(2)).await;
-    assert_eq!(start.elapsed(), Duration::from_secs(2));
-    assert_eq!(report.leftovers, [0, 1, 2, 3, 4]);
-    assert_eq!((report.abandoned(), report.not_returned), (5, 0));
-    report.totals.audit().unwrap();
+#[test]
+fn a_hung_sink_gives_the_leftovers_back_at_the_deadline() {
+    let sink = ScriptedSink::new().then(Reply::hang());
+    let pipeline = pipeline(BackpressureController::builder(10).fixed(2, Duration::ZERO), &sink);
+    let c = pipeline.controller();
+    assert_eq!(pipeline.block_on(c.push_all(0..5)).unwrap(), 5);
+    pipeline.advance(ms(1));
+    let mut drain = pin!(c.drain(2 * SEC));
+    assert!(pipeline.poll(drain.as_mut()).is_pending());
+    pipeline.advance(2 * SEC - ms(1));
+    assert!(pipeline.poll(drain.as_mut()).is_pending());
+    let report = pipeline.block_on(drain);
+    assert_eq!(pipeline.clock().now(), ms(2001));
+    assert_eq!((report.leftovers.as_slice(), report.not_returned), ([0, 1, 2, 3, 4].as_slice(), 0));
+    assert_conserved!(report, abandoned = 5);
 }

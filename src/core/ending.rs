@@ -312,6 +312,7 @@ mod tests {
     use crate::retry::Retry;
     use crate::state::Watermarks;
     use crate::strategy::Strategy;
+    use crate::time::Clock;
 
     /// A core that has ended, and afterwards an item in its ring, as a producer leaves it that was preempted before its write.
     fn ended_with_a_late_item() -> (Core<u32>, Arc<AtomicUsize>) {
@@ -333,6 +334,7 @@ mod tests {
             })),
             drain_on_drop: Duration::ZERO,
             nonce: 1,
+            clock: Clock::start(),
         });
         let core = core.expect("memory");
         assert!(core.reserve(1));
