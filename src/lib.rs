@@ -15,6 +15,8 @@ mod flight;
 mod flush;
 mod flusher;
 mod gate;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 mod ledger;
 mod pace;
 mod panics;

@@ -24,7 +24,7 @@ const FLOORS: [&[&str]; 8] = [
     &["core", "batch", "flight", "report", "telemetry"],
     &["sink", "flusher"],
     &["builder", "controller", "push", "permit", "flush", "drain", "watch", "handle"],
-    &["adapt", "test_util"],
+    &["adapt", "guide", "test_util"],
 ];
 
 /// The floor of pure decisions: no atomics, no tokio, no clock.
