@@ -47,7 +47,7 @@ for file in tests/*.rs; do
     esac
 done
 suite() {
-    RUSTFLAGS="$flags" cargo +nightly test -p backpressure "${targets[@]}" \
+    RUSTFLAGS="$flags" cargo +nightly test -p backpressure --all-features "${targets[@]}" \
         --target "$(host)" --target-dir target/asan "$@" 2>&1
 }
 
