@@ -245,6 +245,34 @@ fn a_flusher_that_sleeps_takes_what_a_smaller_capacity_makes_a_full_batch() {
 }
 
 #[test]
+fn a_flusher_that_sleeps_learns_of_a_limit_that_no_mark_stands_for() {
+    paused(|| async {
+        let log = Log::default();
+        let c = BackpressureController::builder(100)
+            .strategy(Strategy::DropNewest)
+            .fixed(60, HOUR)
+            .spawn(ok(&log))
+            .unwrap();
+        let _permits = c.reserve_many(50).await.unwrap();
+        for i in 0..50 {
+            c.try_push(i).unwrap();
+        }
+        idle().await;
+        for i in 50..55 {
+            c.try_push(i).unwrap();
+        }
+        idle().await;
+        assert_eq!((log.sizes(), c.state()), (vec![50], State::Blocked), "within the margin, so no mark is above");
+        c.set_capacity(57).unwrap();
+        for i in 55..57 {
+            c.try_push(i).unwrap();
+        }
+        idle().await;
+        assert_eq!(log.sizes(), [50, 7], "full, though not at the level that it slept until");
+    });
+}
+
+#[test]
 fn an_end_comes_also_with_more_inside_than_the_capacity() {
     paused(|| async {
         let log = Log::default();
