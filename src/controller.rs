@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::core::{Changes, Core};
-use crate::drain::Drain;
-use crate::error::{BuildError, PushError, ReserveError};
-use crate::flush::Flush;
+use crate::drain::{Drain, drain_blocking};
+use crate::error::{BuildError, PushError, ReserveError, WouldDeadlock};
+use crate::flush::{Flush, flush_blocking};
 use crate::ledger::Snapshot;
 use crate::permit::{Permit, Reserve, ReserveMany};
 use crate::push::{Push, PushAll, PushTracked, push_blocking};
+use crate::report::{DrainReport, FlushReport};
 use crate::state::State;
 use crate::watch::StateWatch;
 
@@ -230,6 +231,32 @@ impl<T> BackpressureController<T> {
         Flush::new(&self.core)
     }
 
+    /// Like [`flush`](Self::flush), on a plain thread, which is parked meanwhile. The flusher has to be driven by another
+    /// thread.
+    ///
+    /// # Errors
+    ///
+    /// [`WouldDeadlock`] on a thread that runs asynchronous tasks, or this controller's sink, also if there is nothing to
+    /// wait for. tokio tells such threads apart as it does for [`blocking_push`](Self::blocking_push).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use backpressure::{BackpressureController, Batch};
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    /// let lines = BackpressureController::<String>::builder(100)
+    ///     .spawn_on(runtime.handle(), |batch: Batch<String>| async move { Ok(drop(batch)) })?;
+    /// lines.blocking_push("from a thread without a runtime".to_owned())?;
+    /// assert!(lines.blocking_flush()?.total() == 1);
+    /// let report = lines.blocking_drain(std::time::Duration::from_secs(5))?;
+    /// assert_eq!(report.totals.accepted, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn blocking_flush(&self) -> Result<FlushReport, WouldDeadlock> {
+        flush_blocking(&self.core)
+    }
+
     /// Stops taking batches, until [`resume`](Self::resume). Pushing goes on until the buffer is full; `flush` and `drain`
     /// go through. The batch in flight is finished.
     pub fn pause(&self) {
@@ -275,6 +302,20 @@ impl<T> BackpressureController<T> {
     /// not in this report: for the last word take a [`snapshot`](Self::snapshot) once they have stopped.
     pub fn drain(&self, limit: Duration) -> Drain<'_, T> {
         Drain::new(&self.core, limit)
+    }
+
+    /// Like [`drain`](Self::drain), on a plain thread, which is parked meanwhile. It answers at the deadline, after the grace
+    /// of 100 ms at the latest, by the machine's clock: also if nobody drives the flusher.
+    ///
+    /// # Accounting
+    ///
+    /// As for [`drain`](Self::drain).
+    ///
+    /// # Errors
+    ///
+    /// [`WouldDeadlock`] as for [`blocking_flush`](Self::blocking_flush). The intake is then not shut.
+    pub fn blocking_drain(&self, limit: Duration) -> Result<DrainReport<T>, WouldDeadlock> {
+        drain_blocking(&self.core, limit)
     }
 
     /// Takes everything out that is buffered, oldest first, and gives its room free. What is in flight stays, and so does

@@ -257,6 +257,19 @@ impl fmt::Display for ReserveError {
 
 impl Error for ReserveError {}
 
+/// A blocking wait on a thread that must not block: one that runs asynchronous tasks, or the sink of this controller.
+/// Nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WouldDeadlock;
+
+impl fmt::Display for WouldDeadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this thread runs asynchronous tasks, or the sink, and must not wait for the controller")
+    }
+}
+
+impl Error for WouldDeadlock {}
+
 /// A setting that cannot work, found when the controller is built, or when it is to be changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]

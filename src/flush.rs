@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use crate::core::Core;
+use crate::error::WouldDeadlock;
 use crate::report::FlushReport;
+use crate::thread::{block_on, may_block};
 
 /// The future of [`flush`](crate::BackpressureController::flush).
 #[must_use = "futures do nothing unless polled"]
@@ -46,4 +48,15 @@ impl<T> fmt::Debug for Flush<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Flush")
     }
+}
+
+/// A flush on a plain thread, which is parked meanwhile.
+pub(crate) fn flush_blocking<T>(core: &Core<T>) -> Result<FlushReport, WouldDeadlock> {
+    check_thread(core)?;
+    Ok(block_on(pin!(Flush::new(core))))
+}
+
+/// Whether this thread may wait for this controller.
+pub(crate) fn check_thread<T>(core: &Core<T>) -> Result<(), WouldDeadlock> {
+    if core.is_inside() || !may_block() { Err(WouldDeadlock) } else { Ok(()) }
 }

@@ -34,6 +34,7 @@ mod strategy;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
+mod thread;
 mod time;
 mod watch;
 
@@ -44,7 +45,7 @@ pub use crate::core::{Changes, Loss};
 pub use crate::drain::Drain;
 pub use crate::error::{
     BoxError, BuildError, DriveError, FlushError, FlushTimedOut, LossReason, PushAllError, PushError, RefuseReason,
-    ReserveError, RetriesExhausted, SinkPanicked,
+    ReserveError, RetriesExhausted, SinkPanicked, WouldDeadlock,
 };
 pub use crate::flush::Flush;
 pub use crate::flusher::Flusher;

@@ -1,18 +1,12 @@
 //! Pushes from plain threads.
 
-use std::sync::Arc;
-use std::task::{Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Duration;
-
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
 use super::{shorter, verdict};
 use crate::core::{Admitted, Core, Queued};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Parked, Wait};
-use crate::panics::catch;
+use crate::thread::{may_block, waker};
 use crate::time::{ThreadDeadline, park_thread};
 
 /// Pushes an item; the thread is parked while the strategy waits, for `limit` at most.
@@ -27,7 +21,7 @@ pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>)
     if let Some(reason) = core.forbids_wait(limit).or_else(forbidden) {
         return Err(core.refuse(reason, item));
     }
-    let waker = thread_waker();
+    let waker = waker();
     let key = match core.enqueue(Parked::single(item, None), waker.clone()) {
         Queued::Served => return Ok(()),
         Queued::Waiting(key) => key,
@@ -48,34 +42,4 @@ pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>)
         }
         park_thread(left);
     }
-}
-
-/// Whether tokio lets this thread block: it runs no asynchronous tasks.
-fn may_block() -> bool {
-    // tokio answers by a panic only; where there is no runtime, the question is not needed.
-    Handle::try_current().is_err()
-        || catch(|| {
-            let (sender, receiver) = oneshot::channel::<()>();
-            drop(sender);
-            drop(receiver.blocking_recv());
-        })
-        .is_some()
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// The waker of this thread, made once.
-fn thread_waker() -> Waker {
-    let make = || Waker::from(Arc::new(Unpark(thread::current())));
-    thread_local! {
-        static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
-    }
-    // A push from the destructor of another thread-local comes after this one is gone.
-    WAKER.try_with(Waker::clone).unwrap_or_else(|_| make())
 }
