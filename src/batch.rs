@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::Core;
+use crate::core::{Core, Inside};
 use crate::error::BoxError;
 use crate::flight::{FlightKey, Mark, Seqs};
 use crate::ledger::Losses;
@@ -37,6 +37,7 @@ pub struct Batch<T> {
     parts: Parts<T>,
     /// The core knows that items were judged as not delivered.
     is_judged: bool,
+    is_done: bool,
 }
 
 /// What a batch brings home.
@@ -54,7 +55,7 @@ pub(crate) struct Parts<T> {
 
 impl<T> Batch<T> {
     pub(crate) fn new(core: Arc<Core<T>>, key: FlightKey, parts: Parts<T>) -> Self {
-        Self { core, key, parts, is_judged: false }
+        Self { core, key, parts, is_judged: false, is_done: false }
     }
 
     /// Moves all items out. `Ok(())` still delivers them; after anything else they have failed, since they cannot be sent
@@ -65,6 +66,12 @@ impl<T> Batch<T> {
     /// The items are the caller's, but they count as in flight until the flush ends.
     pub fn take(&mut self) -> Vec<T> {
         mem::take(&mut self.parts.items)
+    }
+
+    /// Acknowledges all items that were not judged one by one, moved out or not: whatever the flush answers, they are
+    /// delivered.
+    pub fn done(mut self) {
+        self.is_done = true;
     }
 
     /// Acknowledges one item: whatever the flush answers, it is delivered and not sent again.
@@ -164,6 +171,11 @@ impl<T> Batch<T> {
         self.core.clock()
     }
 
+    /// Marks this thread as inside the sink.
+    pub(crate) fn enter(&self) -> Inside {
+        Inside::enter(Arc::as_ptr(&self.core).cast())
+    }
+
     fn mark(&mut self, index: usize, mark: Mark) {
         let len = self.parts.seqs.len();
         assert!(index < len, "no item {index} in a batch of {len}");
@@ -202,7 +214,7 @@ impl<T> AsRef<[T]> for Batch<T> {
 
 impl<T> Drop for Batch<T> {
     fn drop(&mut self) {
-        self.core.land(self.key, mem::take(&mut self.parts.items), mem::take(&mut self.parts.marks));
+        self.core.land(self.key, mem::take(&mut self.parts.items), mem::take(&mut self.parts.marks), self.is_done);
     }
 }
 

@@ -100,7 +100,8 @@ pub(crate) struct Flight<T> {
     pub(crate) is_counted: bool,
     /// The guard that is out says of single items that they are not delivered.
     pub(crate) is_judged: bool,
-    /// The sink has answered `Ok(())` while that guard is out.
+    /// All that was not judged one by one is delivered: the sink has answered `Ok(())` while that guard is out, or the guard
+    /// was done.
     pub(crate) is_ok: bool,
 }
 

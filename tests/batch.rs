@@ -21,8 +21,14 @@ enum Does {
     FailsOne,
     RetriesOne,
     DeliversOneAndTakes,
+    IsDone,
+    TakesAndIsDone,
+    FailsOneAndIsDone,
+    RetriesOneAndIsDone,
     /// A task holds the guard for 10 s.
     LendsIt,
+    /// And then it is done.
+    LendsItUntilItIsDone,
     /// A task holds the guard for ever.
     KeepsIt,
 }
@@ -52,17 +58,28 @@ struct Fate {
     not_returned: u64,
 }
 
-const DOES: [Does; 8] = [
+const DOES: [Does; 13] = [
     Does::Nothing,
     Does::Takes,
     Does::DeliversOne,
     Does::FailsOne,
     Does::RetriesOne,
     Does::DeliversOneAndTakes,
+    Does::IsDone,
+    Does::TakesAndIsDone,
+    Does::FailsOneAndIsDone,
+    Does::RetriesOneAndIsDone,
     Does::LendsIt,
+    Does::LendsItUntilItIsDone,
     Does::KeepsIt,
 ];
 const ENDS: [Ends; 6] = [Ends::Ok, Ends::Retry, Ends::Permanent, Ends::Panic, Ends::Timeout, Ends::Cancel];
+
+impl Does {
+    fn lends(self) -> bool {
+        matches!(self, Self::LendsIt | Self::LendsItUntilItIsDone)
+    }
+}
 
 /// The promise, row by row. Item 1 is the one that is judged.
 fn promised(does: Does, ends: Ends) -> Fate {
@@ -90,16 +107,26 @@ fn promised(does: Does, ends: Ends) -> Fate {
     let moved_out = |n: usize| vec![(None, error.clone()); n];
     let bad = || vec![(Some(1), Some("bad".to_owned()))];
     match (does, ends) {
-        (Does::FailsOne, Ends::Ok) => Fate { delivered: 3, failed: bad(), ..Fate::default() },
-        (Does::RetriesOne, Ends::Ok) => Fate { delivered: 4, again: vec![1], ..Fate::default() },
+        (Does::FailsOne, Ends::Ok) | (Does::FailsOneAndIsDone, _) => {
+            Fate { delivered: 3, failed: bad(), ..Fate::default() }
+        }
+        (Does::RetriesOne | Does::RetriesOneAndIsDone, Ends::Ok) => {
+            Fate { delivered: 4, again: vec![1], ..Fate::default() }
+        }
         (_, Ends::Ok) => Fate { delivered: 4, ..Fate::default() },
         (Does::Nothing | Does::RetriesOne, _) => left(Fate::default(), all),
         (Does::Takes, _) => Fate { failed: moved_out(4), ..Fate::default() },
         (Does::DeliversOne, _) => left(Fate { delivered: 1, ..Fate::default() }, others),
         (Does::FailsOne, _) => left(Fate { failed: bad(), ..Fate::default() }, others),
         (Does::DeliversOneAndTakes, _) => Fate { delivered: 1, failed: moved_out(3), ..Fate::default() },
+        (Does::RetriesOneAndIsDone, _) => left(Fate { delivered: 3, ..Fate::default() }, vec![1]),
         // At drain's deadline, 5 s, it is still lent.
-        (Does::LendsIt, Ends::Cancel) | (Does::KeepsIt, _) => Fate { not_returned: 4, ..Fate::default() },
+        (Does::LendsIt | Does::LendsItUntilItIsDone, Ends::Cancel) | (Does::KeepsIt, _) => {
+            Fate { not_returned: 4, ..Fate::default() }
+        }
+        (Does::IsDone | Does::TakesAndIsDone | Does::LendsItUntilItIsDone, _) => {
+            Fate { delivered: 4, ..Fate::default() }
+        }
         (Does::LendsIt, _) => left(Fate::default(), all),
     }
 }
@@ -134,23 +161,34 @@ async fn happened(does: Does, ends: Ends, tokens: &Drops) -> Fate {
                 }
                 let mut taken = Vec::new();
                 match does {
-                    Does::Nothing | Does::LendsIt | Does::KeepsIt => {}
-                    Does::Takes => taken = batch.take(),
+                    Does::Nothing | Does::IsDone | Does::LendsIt | Does::LendsItUntilItIsDone | Does::KeepsIt => {}
+                    Does::Takes | Does::TakesAndIsDone => taken = batch.take(),
                     Does::DeliversOne => batch.deliver(1),
-                    Does::FailsOne => batch.fail(1, "bad"),
-                    Does::RetriesOne => batch.retry(1),
+                    Does::FailsOne | Does::FailsOneAndIsDone => batch.fail(1, "bad"),
+                    Does::RetriesOne | Does::RetriesOneAndIsDone => batch.retry(1),
                     Does::DeliversOneAndTakes => {
                         taken = batch.take();
                         batch.deliver(1);
                     }
                 }
                 let mut here = Some(batch);
-                if does == Does::LendsIt || does == Does::KeepsIt {
-                    let lent = here.take();
-                    tokio::spawn(async move {
-                        tokio::time::sleep(if does == Does::LendsIt { 10 * SEC } else { 10 * HOUR }).await;
-                        drop(lent);
-                    });
+                match does {
+                    Does::IsDone | Does::TakesAndIsDone | Does::FailsOneAndIsDone | Does::RetriesOneAndIsDone => {
+                        if let Some(batch) = here.take() {
+                            batch.done();
+                        }
+                    }
+                    Does::LendsIt | Does::LendsItUntilItIsDone | Does::KeepsIt => {
+                        let lent = here.take();
+                        tokio::spawn(async move {
+                            tokio::time::sleep(if does.lends() { 10 * SEC } else { 10 * HOUR }).await;
+                            match lent {
+                                Some(batch) if does == Does::LendsItUntilItIsDone => batch.done(),
+                                lent => drop(lent),
+                            }
+                        });
+                    }
+                    _ => {}
                 }
                 match ends {
                     Ends::Ok => Ok(()),
@@ -171,14 +209,14 @@ async fn happened(does: Does, ends: Ends, tokens: &Drops) -> Fate {
     }
     idle().await;
     c.snapshot().audit().unwrap();
-    if ends != Ends::Ok && does == Does::LendsIt && ends != Ends::Cancel {
+    if does.lends() && !matches!(ends, Ends::Ok | Ends::Cancel) {
         tokio::time::sleep(5 * SEC).await;
         // Lent out: in flight, and nothing happens until it is back.
         assert_eq!((c.snapshot().in_flight, calls.calls().len()), (4, 1), "{does:?} {ends:?}");
     }
     let start = now();
     let report = c.drain(if ends == Ends::Cancel { 5 * SEC } else { HOUR }).await;
-    if does == Does::LendsIt && !matches!(ends, Ends::Ok | Ends::Cancel) {
+    if does.lends() && !matches!(ends, Ends::Ok | Ends::Cancel) {
         assert!(start.elapsed() >= ms(4900) && start.elapsed() < 10 * SEC);
     }
     report.totals.audit().unwrap();

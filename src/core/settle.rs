@@ -35,8 +35,8 @@ pub(crate) enum End {
 }
 
 impl<T> Core<T> {
-    /// A guard was dropped: its batch comes home.
-    pub(crate) fn land(&self, key: FlightKey, items: Vec<T>, marks: Vec<Mark>) {
+    /// A guard was dropped: its batch comes home. If it was done, what is not marked is delivered.
+    pub(crate) fn land(&self, key: FlightKey, items: Vec<T>, marks: Vec<Mark>, is_done: bool) {
         let mut locked = self.gate.lock();
         let flights = &mut locked.desk().rest.flights;
         let phase = flights.get_mut(key).map(|flight| flight.phase);
@@ -44,6 +44,7 @@ impl<T> Core<T> {
             Some(Phase::Out) => {
                 let Some(flight) = flights.get_mut(key) else { return };
                 (flight.phase, flight.items, flight.marks) = (Phase::Home, items, marks);
+                flight.is_ok |= is_done;
                 // Its attempt is over already: the flusher waits for it.
                 if flight.is_counted {
                     locked.ring_bell();
