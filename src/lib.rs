@@ -5,6 +5,7 @@
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!("backpressure needs 64-bit atomics");
 
+mod adapt;
 mod batch;
 mod builder;
 mod controller;
@@ -38,6 +39,7 @@ mod thread;
 mod time;
 mod watch;
 
+pub use crate::adapt::BlockingSink;
 pub use crate::batch::{Batch, BatchId};
 pub use crate::builder::Builder;
 pub use crate::controller::{BackpressureController, WeakController};
