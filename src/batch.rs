@@ -12,6 +12,8 @@ use crate::error::BoxError;
 use crate::flight::{FlightKey, Mark, Seqs};
 use crate::ledger::Losses;
 use crate::pace::FlushReason;
+use crate::retry::Tries;
+use crate::sync::Mutex;
 #[cfg(feature = "test-util")]
 use crate::time::Clock;
 
@@ -30,6 +32,9 @@ use crate::time::Clock;
 /// controller). At drain's deadline it is counted as abandoned and named in
 /// [`not_returned`](crate::DrainReport::not_returned). One that is forgotten ([`std::mem::forget`]) stays in flight until
 /// then. What is judged after `Ok(())`, of a batch of which nothing was judged before, comes too late: it is delivered.
+///
+/// Without a sink, in [pull mode](crate::Batches), there is no answer: [`done`](Self::done) stands for `Ok(())`, and
+/// dropping it without that for an error that asks for a retry. Both settle it at once.
 #[must_use = "a batch that is dropped goes home"]
 pub struct Batch<T> {
     core: Arc<Core<T>>,
@@ -38,6 +43,8 @@ pub struct Batch<T> {
     /// The core knows that items were judged as not delivered.
     is_judged: bool,
     is_done: bool,
+    /// What the schedule remembers of a pulled batch. Nobody shares it: the lock is for schedules that are not `Sync`.
+    tries: Mutex<Tries>,
 }
 
 /// What a batch brings home.
@@ -55,7 +62,13 @@ pub(crate) struct Parts<T> {
 
 impl<T> Batch<T> {
     pub(crate) fn new(core: Arc<Core<T>>, key: FlightKey, parts: Parts<T>) -> Self {
-        Self { core, key, parts, is_judged: false, is_done: false }
+        Self { core, key, parts, is_judged: false, is_done: false, tries: Mutex::default() }
+    }
+
+    /// The batch, with what it brings home of its earlier attempts.
+    pub(crate) fn with_tries(self, tries: Tries) -> Self {
+        *self.tries.lock() = tries;
+        self
     }
 
     /// Moves all items out. `Ok(())` still delivers them; after anything else they have failed, since they cannot be sent
@@ -69,7 +82,12 @@ impl<T> Batch<T> {
     }
 
     /// Acknowledges all items that were not judged one by one, moved out or not: whatever the flush answers, they are
-    /// delivered.
+    /// delivered. In [pull mode](crate::Batches) it settles the batch.
+    ///
+    /// # Accounting
+    ///
+    /// In pull mode the items count as delivered from here on, and their room is free. After drain's deadline it is too
+    /// late: they were counted as abandoned.
     pub fn done(mut self) {
         self.is_done = true;
     }
@@ -106,7 +124,7 @@ impl<T> Batch<T> {
         self.mark(index, Mark::Retry);
     }
 
-    /// Puts the flush timeout of this attempt off by `more`.
+    /// Puts the flush timeout of this attempt off by `more`. A pulled batch has none.
     pub fn extend(&self, more: Duration) {
         self.core.extend(self.key, more);
     }
@@ -214,7 +232,9 @@ impl<T> AsRef<[T]> for Batch<T> {
 
 impl<T> Drop for Batch<T> {
     fn drop(&mut self) {
-        self.core.land(self.key, mem::take(&mut self.parts.items), mem::take(&mut self.parts.marks), self.is_done);
+        let (items, marks) = (mem::take(&mut self.parts.items), mem::take(&mut self.parts.marks));
+        let tries = mem::take(&mut *self.tries.lock());
+        self.core.land(self.key, items, marks, self.is_done, tries);
     }
 }
 

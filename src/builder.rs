@@ -13,6 +13,7 @@ use crate::core::{Core, Loss, LossHook, Parameters, Settings, check_capacity};
 use crate::error::{BuildError, DriveError, FlushError};
 use crate::flusher::Flusher;
 use crate::pace::Fixed;
+use crate::pull::Batches;
 use crate::retry::Retry;
 use crate::ring::MAX_CAPACITY;
 use crate::sink::{BatchSink, WithState};
@@ -207,6 +208,26 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// [`BuildError`] for a setting that cannot work.
     pub fn build<S: BatchSink<T> + 'static>(self, sink: S) -> Result<(BackpressureController<T>, Flusher), BuildError> {
+        let core = self.core(false)?;
+        let flusher = Flusher::new(Arc::clone(&core), sink, Box::new(Fixed));
+        Ok((BackpressureController::new(core), flusher))
+    }
+
+    /// Builds a controller without a sink, and the stream that its batches are pulled from. Needs no runtime to build.
+    ///
+    /// The consumer settles each batch by [`Batch::done`]: see [`Batches`]. The flush timeout means nothing here.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] for a setting that cannot work.
+    pub fn pull(self) -> Result<(BackpressureController<T>, Batches<T>), BuildError> {
+        let core = self.core(true)?;
+        let batches = Batches::new(Arc::clone(&core), Box::new(Fixed));
+        Ok((BackpressureController::new(core), batches))
+    }
+
+    /// What lies behind the controller.
+    fn core(self, is_pulled: bool) -> Result<Arc<Core<T>>, BuildError> {
         let settings = self.check()?;
         let clock = self.clock.map_or_else(Clock::start, Clock::Manual);
         let core = Core::new(Parameters {
@@ -215,12 +236,11 @@ impl<T: Send + 'static> Builder<T> {
             strategy: self.strategy,
             on_loss: self.on_loss,
             drain_on_drop: self.drain_on_drop,
+            is_pulled,
             nonce: clock.seed().unwrap_or_else(nonce),
             clock,
         });
-        let core = Arc::new(core.ok_or(BuildError::OutOfMemory)?);
-        let flusher = Flusher::new(Arc::clone(&core), sink, Box::new(Fixed));
-        Ok((BackpressureController::new(core), flusher))
+        Ok(Arc::new(core.ok_or(BuildError::OutOfMemory)?))
     }
 
     /// The settings, if all of them can work.

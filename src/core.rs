@@ -6,6 +6,8 @@ mod context;
 mod ending;
 mod levers;
 mod loss;
+mod pulled;
+mod retries;
 mod settle;
 
 use std::mem;
@@ -24,6 +26,8 @@ use self::levers::Levers;
 pub(crate) use self::levers::Settings;
 pub use self::loss::Loss;
 pub(crate) use self::loss::LossHook;
+pub(crate) use self::pulled::Returned;
+pub(crate) use self::retries::Retries;
 pub(crate) use self::settle::{End, Left};
 use crate::batch::{Batch, BatchId, Parts};
 use crate::error::BuildError;
@@ -44,8 +48,10 @@ pub(crate) struct Core<T> {
     /// Numbers the draws of samples.
     draws: CachePadded<AtomicU64>,
     on_loss: Option<LossHook<T>>,
-    /// Wakes the flusher.
-    bell: Notify,
+    /// Wakes the flusher, or the consumer that pulls.
+    bell: Arc<Notify>,
+    /// There is no flusher: batches are pulled.
+    is_pulled: bool,
     states: watch::Sender<State>,
     nonce: u64,
     drain_on_drop: Duration,
@@ -58,6 +64,8 @@ pub(crate) struct Core<T> {
 #[derive(Debug)]
 pub(crate) struct Hangar<T> {
     flights: Flights<T>,
+    /// Pulled batches that came home with something left.
+    returned: Vec<Returned>,
     is_paused: bool,
     /// Items before this position were seen claimed when a batch left without them, for this reason.
     promised: (u64, FlushReason),
@@ -74,6 +82,7 @@ pub(crate) struct Parameters<T> {
     pub(crate) strategy: Strategy<T>,
     pub(crate) on_loss: Option<LossHook<T>>,
     pub(crate) drain_on_drop: Duration,
+    pub(crate) is_pulled: bool,
     pub(crate) nonce: u64,
     pub(crate) clock: Clock,
 }
@@ -101,6 +110,7 @@ impl<T> Core<T> {
         let levels = Levels::new(settings.watermarks, capacity, max_batch);
         let hangar = Hangar {
             flights: Flights::new(),
+            returned: Vec::new(),
             is_paused: false,
             promised: (0, FlushReason::Full),
             settings: Arc::new(settings),
@@ -114,7 +124,8 @@ impl<T> Core<T> {
             levers: Levers::new(&parameters.strategy),
             draws: CachePadded::default(),
             on_loss: parameters.on_loss,
-            bell: Notify::new(),
+            bell: Arc::default(),
+            is_pulled: parameters.is_pulled,
             states: watch::Sender::new(State::Normal),
             nonce: parameters.nonce,
             drain_on_drop: parameters.drain_on_drop,
@@ -152,6 +163,9 @@ impl<T> Core<T> {
                     mem::replace(published, last) != last
                 })
             });
+        }
+        if bell {
+            self.end_if_drained();
         }
     }
 
@@ -447,7 +461,7 @@ impl<T> Core<T> {
         &self.states
     }
 
-    pub(crate) fn bell(&self) -> &Notify {
+    pub(crate) fn bell(&self) -> &Arc<Notify> {
         &self.bell
     }
 

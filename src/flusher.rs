@@ -13,12 +13,12 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::task::coop;
 
-use crate::core::{Core, End, Inside, Left, Settings, Step};
+use crate::core::{Core, End, Inside, Left, Retries, Step};
 use crate::error::{DriveError, FlushError, FlushTimedOut, RetriesExhausted, SinkPanicked, Verdict};
 use crate::flight::FlightKey;
 use crate::pace::Pace;
 use crate::panics::catch;
-use crate::retry::{Due, Jitter, Tries};
+use crate::retry::{Due, Tries};
 use crate::sink::BatchSink;
 use crate::time::{Clock, NoTimer, Tick, Timer, check_timer};
 
@@ -71,11 +71,9 @@ impl Flusher {
         T: Send + 'static,
         S: BatchSink<T> + 'static,
     {
-        let settings = core.settings();
-        let jitter = settings.retry.jitter(core.nonce());
+        let retries = Retries::new(&core);
         let needs_runtime = core.clock().needs_runtime();
-        let flush_loop =
-            Loop { core: Arc::clone(&core), pace, settings, jitter, queue: VecDeque::new(), spare: Vec::new() };
+        let flush_loop = Loop { core: Arc::clone(&core), pace, retries, queue: VecDeque::new(), spare: Vec::new() };
         Self { run: Some(Box::pin(flush_loop.run(sink))), core, needs_runtime, checked: None }
     }
 
@@ -136,9 +134,7 @@ impl fmt::Debug for Flusher {
 struct Loop<T> {
     core: Arc<Core<T>>,
     pace: Box<dyn Pace>,
-    /// As they were when the jitter was seeded.
-    settings: Arc<Settings>,
-    jitter: Jitter,
+    retries: Retries,
     /// The batches to send again before anything else is taken, in order.
     queue: VecDeque<(Due, Attempt)>,
     /// The memory of a settled batch, for the next one.
@@ -241,15 +237,7 @@ impl<T: Send> Loop<T> {
                 Verdict::Permanent => return self.core.fail(attempt.key, &error.source),
             },
         };
-        let (now, settings) = (self.core.now(), self.core.settings());
-        if !Arc::ptr_eq(&settings, &self.settings) {
-            self.jitter = settings.retry.jitter(self.jitter.next());
-            self.settings = Arc::clone(&settings);
-        }
-        let jitter = &mut self.jitter;
-        // A schedule may be the user's.
-        let next = catch(|| settings.retry.next(&mut attempt.tries, now, asked, jitter));
-        match next.flatten() {
+        match self.retries.next(&self.core, &mut attempt.tries, self.core.now(), asked) {
             Some(due) => self.queue.push_front((due, attempt)),
             None => self.core.fail(attempt.key, &error),
         }

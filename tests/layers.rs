@@ -22,7 +22,7 @@ const FLOORS: [&[&str]; 8] = [
     &["gate", "state", "ledger", "receipt"],
     &["strategy", "pace", "retry"],
     &["core", "batch", "flight", "report", "telemetry"],
-    &["sink", "flusher"],
+    &["sink", "flusher", "pull"],
     &["builder", "controller", "push", "permit", "flush", "drain", "watch", "handle"],
     &["adapt", "guide", "test_util"],
 ];

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::error::Error;
 
 use backpressure::{
-    AuditError, BackpressureController, Batch, BatchId, BuildError, Drain, DrainReport, DriveError, Flush, FlushError,
-    Flusher, Loss, Permit, Permits, Push, PushAll, PushAllError, PushError, Reserve, ReserveError, ReserveMany, Retry,
-    Snapshot, StateWatch, Strategy, WeakController,
+    AuditError, BackpressureController, Batch, BatchId, Batches, BuildError, Drain, DrainReport, DriveError, Flush,
+    FlushError, Flusher, Loss, Permit, Permits, Push, PushAll, PushAllError, PushError, Reserve, ReserveError,
+    ReserveMany, Retry, Snapshot, StateWatch, Strategy, WeakController, WouldDeadlock,
 };
 
 /// `Send`, and not `Sync`: all that an item has to be.
@@ -27,6 +27,7 @@ fn handles_cross_threads_for_every_item_that_can_be_sent() {
     is_shared::<FlushError>();
     is_send::<Flusher>();
     is_send::<Batch<Item>>();
+    is_send::<Batches<Item>>();
     is_send::<Loss<Item>>();
     is_send::<Permit<Item>>();
     is_send::<Permits<Item>>();
@@ -49,6 +50,7 @@ fn errors_are_errors() {
     is_error::<PushError<u8>>();
     is_error::<PushAllError<std::vec::IntoIter<u8>>>();
     is_error::<ReserveError>();
+    is_error::<WouldDeadlock>();
     is_error::<BuildError>();
     is_error::<DriveError>();
     is_error::<AuditError>();

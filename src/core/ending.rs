@@ -144,6 +144,19 @@ impl<T> Core<T> {
         }
     }
 
+    /// Ends a controller without a flusher once all is settled: its consumer need not come and look.
+    pub(super) fn end_if_drained(&self) {
+        if !self.is_pulled || !self.is_closed() {
+            return;
+        }
+        let mut locked = self.gate.lock();
+        let is_due = locked.is_drained() && !locked.desk().rest.ending.is_finished;
+        drop(locked);
+        if is_due {
+            self.finish();
+        }
+    }
+
     fn conclude(&self, mut locked: Locked<'_, T, Hangar<T>>, cut: Cut<T>) {
         let permits_out = locked.figures().reserved;
         let ending = &mut locked.desk().rest.ending;
@@ -152,6 +165,10 @@ impl<T> Core<T> {
         }
         let orphans = ending.take_orphans();
         let wakers: Vec<_> = ending.drainers.iter_mut().filter_map(|(_, waker)| waker.take()).collect();
+        if self.is_pulled {
+            // The consumer may be waiting for a batch.
+            locked.ring_bell();
+        }
         self.apply(locked.finish());
         wake_all(wakers);
         self.tell(cut);
@@ -333,6 +350,7 @@ mod tests {
                 hook.fetch_add(1, Ordering::Relaxed);
             })),
             drain_on_drop: Duration::ZERO,
+            is_pulled: false,
             nonce: 1,
             clock: Clock::start(),
         });

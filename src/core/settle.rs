@@ -9,6 +9,7 @@ use crate::error::LossReason;
 use crate::flight::{Failed, FlightKey, Mark, Phase, Seqs, Sorted, Unmarked};
 use crate::gate::Locked;
 use crate::ledger::{Flushes, Outcome};
+use crate::retry::Tries;
 use crate::sync::Backoff;
 
 /// What an attempt has left to do.
@@ -36,7 +37,7 @@ pub(crate) enum End {
 
 impl<T> Core<T> {
     /// A guard was dropped: its batch comes home. If it was done, what is not marked is delivered.
-    pub(crate) fn land(&self, key: FlightKey, items: Vec<T>, marks: Vec<Mark>, is_done: bool) {
+    pub(crate) fn land(&self, key: FlightKey, items: Vec<T>, marks: Vec<Mark>, is_done: bool, tries: Tries) {
         let mut locked = self.gate.lock();
         let flights = &mut locked.desk().rest.flights;
         let phase = flights.get_mut(key).map(|flight| flight.phase);
@@ -50,6 +51,9 @@ impl<T> Core<T> {
                     locked.ring_bell();
                 }
                 self.apply(locked.leave());
+                if self.is_pulled {
+                    self.judge_pulled(key, is_done, tries);
+                }
             }
             Some(Phase::AbandonedOut) => {
                 flights.remove(key);
@@ -146,6 +150,7 @@ impl<T> Core<T> {
             let is_done = locked.taken() >= end;
             self.apply(locked.finish());
             if is_done || backoff.is_exhausted() {
+                self.end_if_drained();
                 return purged;
             }
             backoff.spin();
