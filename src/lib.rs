@@ -40,7 +40,9 @@ mod thread;
 mod time;
 mod watch;
 
-pub use crate::adapt::BlockingSink;
+#[cfg(feature = "sink")]
+pub use crate::adapt::PushSink;
+pub use crate::adapt::{BackpressureStreamExt, BlockingSink, Forward, Forwarded};
 pub use crate::batch::{Batch, BatchId};
 pub use crate::builder::Builder;
 pub use crate::controller::{BackpressureController, WeakController};

@@ -5,7 +5,7 @@ use std::error::Error;
 
 use backpressure::{
     AuditError, BackpressureController, Batch, BatchId, Batches, BuildError, Drain, DrainReport, DriveError, Flush,
-    FlushError, Flusher, Loss, Permit, Permits, Push, PushAll, PushAllError, PushError, Reserve, ReserveError,
+    FlushError, Flusher, Forward, Loss, Permit, Permits, Push, PushAll, PushAllError, PushError, Reserve, ReserveError,
     ReserveMany, Retry, Snapshot, StateWatch, Strategy, WeakController, WouldDeadlock,
 };
 
@@ -43,6 +43,7 @@ fn futures_can_be_spawned() {
     is_send::<ReserveMany<'static, Item>>();
     is_send::<Flush<'static, Item>>();
     is_send::<Drain<'static, Item>>();
+    is_send::<Forward<futures::stream::Iter<std::vec::IntoIter<Item>>>>();
 }
 
 #[test]
