@@ -67,6 +67,8 @@ pub(crate) struct Run {
 pub(crate) struct Figures {
     pub(crate) offered: u64,
     pub(crate) delivered: u64,
+    /// What the delivered items stand for.
+    pub(crate) estimate: u64,
     pub(crate) lost: u64,
     /// How they were lost, in a word.
     pub(crate) how: &'static str,
@@ -150,17 +152,20 @@ impl Lost {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sink {
     delivered: Arc<AtomicU64>,
+    estimate: Arc<AtomicU64>,
     in_hand: Arc<AtomicU64>,
     oldest_ms: Arc<AtomicU64>,
 }
 
 impl Sink {
-    /// Takes its time over a batch.
-    pub(crate) async fn write(&self, items: &[Item]) {
+    /// Takes its time over a batch of items and their weights.
+    pub(crate) async fn write(&self, items: impl Iterator<Item = (&Item, u64)>) {
+        let items: Vec<_> = items.collect();
         self.in_hand.store(items.len() as u64, Relaxed);
         time::sleep(SERVICE).await;
-        for item in items {
+        for (item, weight) in &items {
             self.oldest_ms.fetch_max(item.came.elapsed().as_millis() as u64, Relaxed);
+            self.estimate.fetch_add(*weight, Relaxed);
         }
         self.in_hand.store(0, Relaxed);
         self.delivered.fetch_add(items.len() as u64, Relaxed);
@@ -168,6 +173,10 @@ impl Sink {
 
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered.load(Relaxed)
+    }
+
+    pub(crate) fn estimate(&self) -> u64 {
+        self.estimate.load(Relaxed)
     }
 
     pub(crate) fn in_hand(&self) -> u64 {

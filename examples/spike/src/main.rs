@@ -48,11 +48,12 @@ fn main() -> anyhow::Result<()> {
 fn print(run: &Run) {
     let figures = &run.figures;
     println!(
-        "{:11} {:25} {:>6} offered, {:>6} delivered, {:>5} {:9} longest wait {:>4} ms, oldest {:>4} ms",
+        "{:10} {:24} {:>6} offered, {:>6} delivered for {:>6}, {:>5} {:10} longest wait {:>4} ms, oldest {:>4} ms",
         run.name,
         run.rule,
         figures.offered,
         figures.delivered,
+        figures.estimate,
         figures.lost,
         format!("{},", figures.how),
         figures.longest_wait.as_millis(),

@@ -32,8 +32,13 @@ pub(crate) fn draw_run(area: &Area<'_>, run: &Run, palette: &Palette) -> anyhow:
     let figures = &run.figures;
     let lost =
         if figures.lost == 0 { "none lost".to_owned() } else { format!("{} {}", grouped(figures.lost), figures.how) };
+    let meaning = if figures.estimate == figures.delivered {
+        String::new()
+    } else {
+        format!(" for {}", grouped(figures.estimate))
+    };
     let lines = [
-        format!("{} delivered, {lost}", grouped(figures.delivered)),
+        format!("{} delivered{meaning}, {lost}", grouped(figures.delivered)),
         format!("longest wait {}, oldest {}", seconds(figures.longest_wait), seconds(figures.oldest)),
     ];
     head(area, run.name, run.rule, &lines, palette)?;

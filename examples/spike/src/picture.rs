@@ -137,6 +137,7 @@ fn draw_legend(area: &Area<'_>, palette: &Palette) -> anyhow::Result<()> {
         "the marks at 0.8 and 0.5 of it".to_owned(),
         "wait: until push or send answers".to_owned(),
         "oldest: the age of an item when written".to_owned(),
+        "for: what the weights of a sample add up to".to_owned(),
     ] {
         write(area, &text, (44, y), 11.0, palette.muted, HPos::Left)?;
         y += 16;

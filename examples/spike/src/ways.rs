@@ -3,7 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use backpressure::{BackpressureController, Batch, Loss, Snapshot, State, Strategy};
+use backpressure::{BackpressureController, Batch, Loss, Sample, Snapshot, State, Strategy};
 use tokio::{runtime::Builder, sync::mpsc, task};
 
 use crate::load::{self, BATCH, CAPACITY, Figures, Intake, Item, Lost, Run, Sink, Told};
@@ -12,6 +12,8 @@ use crate::load::{self, BATCH, CAPACITY, Figures, Intake, Item, Lost, Run, Sink,
 const LINGER: Duration = Duration::from_millis(5);
 /// How long `BlockFor` lets a request wait.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Makes the draws of `Sample` the same each time.
+const SEED: u64 = 1;
 /// What is outstanding at the end takes the sink a third of a second.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -22,6 +24,7 @@ pub(crate) fn run_all() -> anyhow::Result<Vec<Run>> {
         controller("BlockFor", "waits for 100 ms at most", Strategy::BlockFor(PATIENCE))?,
         controller("DropOldest", "makes room", Strategy::DropOldest)?,
         controller("DropNewest", "refuses", Strategy::DropNewest)?,
+        controller("Sample", "1 in 2, then 1 in 10", Strategy::Sample(Sample::new().seed(SEED)))?,
         channel("tokio mpsc", "send().await", true)?,
         channel("tokio mpsc", "try_send()", false)?,
     ])
@@ -41,7 +44,7 @@ fn controller(name: &'static str, rule: &'static str, strategy: Strategy<Item>) 
             .fixed(BATCH, LINGER)
             .on_loss(move |loss: Loss<Item>| loss.item.into_iter().for_each(|item| evicted.note(item)))
             .spawn_with(sink.clone(), |sink, batch: Batch<Item>| async move {
-                sink.write(&batch).await;
+                sink.write(batch.weighted()).await;
                 Ok(())
             })?;
         let told = load::offer(&controller, &lost).await;
@@ -51,6 +54,7 @@ fn controller(name: &'static str, rule: &'static str, strategy: Strategy<Item>) 
         let figures = Figures {
             offered: totals.offered,
             delivered: totals.delivered,
+            estimate: sink.estimate(),
             lost: count,
             how,
             longest_wait: told.longest_wait,
@@ -91,11 +95,18 @@ fn check(totals: &Snapshot, told: &Told, sink: &Sink) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The ways in which this load can be lost: each strategy has one at most.
+/// What was lost, and the word for most of it.
 fn losses(totals: &Snapshot) -> (&'static str, u64) {
     let refused = totals.refused;
-    let ways = [("evicted", totals.evicted), ("timed out", refused.timed_out), ("refused", refused.full)];
-    ways.into_iter().find(|(_, count)| *count > 0).unwrap_or(("lost", 0))
+    let ways = [
+        ("evicted", totals.evicted),
+        ("timed out", refused.timed_out),
+        ("refused", refused.full),
+        ("sampled", refused.sampled),
+    ];
+    let total = ways.iter().map(|(_, count)| count).sum();
+    let most = ways.into_iter().filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count);
+    (most.map_or("lost", |(word, _)| word), total)
 }
 
 /// The channel takes as many items as the controller, and its receiver as many at once.
@@ -111,6 +122,7 @@ fn channel(name: &'static str, rule: &'static str, waits: bool) -> anyhow::Resul
         let figures = Figures {
             offered: told.accepted + told.refused,
             delivered: sink.delivered(),
+            estimate: sink.estimate(),
             lost: told.refused,
             how: "refused",
             longest_wait: told.longest_wait,
@@ -123,7 +135,7 @@ fn channel(name: &'static str, rule: &'static str, waits: bool) -> anyhow::Resul
 async fn receive(mut receiver: mpsc::Receiver<Item>, sink: Sink) {
     let mut items = Vec::with_capacity(BATCH);
     while receiver.recv_many(&mut items, BATCH).await > 0 {
-        sink.write(&items).await;
+        sink.write(items.iter().map(|item| (item, 1))).await;
         items.clear();
     }
 }
@@ -156,15 +168,30 @@ mod tests {
         let mut offered = runs.iter().map(|run| run.figures.offered);
         assert!(offered.all(|offered| offered == 20_400), "{runs:?}");
 
-        let [block, block_for, drop_oldest, drop_newest, send, try_send] = &runs[..] else { panic!("{runs:?}") };
+        let [block, block_for, drop_oldest, drop_newest, sample, send, try_send] = &runs[..] else {
+            panic!("{runs:?}")
+        };
         for run in [block, send] {
             assert_eq!(run.figures.lost, 0);
             assert!(run.figures.longest_wait > PATIENCE);
         }
         assert_eq!((block_for.figures.longest_wait, block_for.figures.how), (PATIENCE, "timed out"));
-        for run in [drop_oldest, drop_newest, try_send] {
+        for run in [drop_oldest, drop_newest, sample, try_send] {
             assert!(run.figures.lost > 0);
             assert_eq!(run.figures.longest_wait, Duration::ZERO);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_weights_of_a_sample_add_up_to_about_what_was_offered() -> anyhow::Result<()> {
+        for run in run_all()? {
+            let Figures { offered, delivered, estimate, how, .. } = run.figures;
+            if how == "sampled" {
+                assert!(estimate.abs_diff(offered) < offered / 50, "{estimate} for {offered}");
+            } else {
+                assert_eq!(estimate, delivered);
+            }
         }
         Ok(())
     }
