@@ -1,3 +1,12 @@
+// The first definition of a link counts: here the guides are modules, in the repository they are files.
+//! [choosing a strategy]: crate::guide::strategies
+//! [sizing]: crate::guide::sizing
+//! [delivery and loss]: crate::guide::delivery
+//! [cancellation]: crate::guide::cancellation
+//! [shutting down a service]: crate::guide::shutdown
+//! [settings and features]: crate::guide::settings
+//! [comparison]: crate::guide::comparison
+#![doc = ""]
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
