@@ -71,7 +71,11 @@ pinned() {
     case $1 in
         cargo-deny) echo 0.20.2 ;;
         cargo-fuzz) echo 0.13.2 ;;
+        cargo-hack) echo 0.6.46 ;;
         cargo-nextest) echo 0.9.143 ;;
+        # Reads what nightly's rustdoc writes; a nightly with another format asks for another version.
+        cargo-public-api) echo 0.52.0 ;;
+        cargo-semver-checks) echo 0.51.0 ;;
         *) fail "no version is pinned for $1" ;;
     esac
 }

@@ -14,6 +14,12 @@ if grep -E '^(\.|fuzz/|target/)' "$out/files" | grep -v '^\.cargo_vcs_info\.json
     fail "the package holds what no user needs"
 fi
 
+# Docs hosts have the package and nothing else, and the guides are read only when it is documented.
+cp -r "target/package/$(cargo pkgid -p backpressure | sed 's/.*[#@]/backpressure-/')" "$out/package"
+printf '\n[workspace]\n' >>"$out/package/Cargo.toml"
+RUSTDOCFLAGS="-D warnings" cargo doc --manifest-path "$out/package/Cargo.toml" --lib --no-deps --all-features \
+    --target-dir target/docs-package
+
 cargo tree -p backpressure -e normal --no-default-features --depth 1 --prefix none --format '{lib}' >"$out/tree"
 while IFS= read -r name; do
     case $name in
@@ -31,4 +37,4 @@ fi
 find src -name '*.rs' -exec wc -l {} + | awk '$2 != "total" && $1 >= 600 { print; long = 1 } END { exit long }' ||
     fail "a file has 600 lines or more, which likely holds two nouns"
 
-did="$(wc -l <"$out/files") files packaged and built, $(($(wc -l <"$out/tree") - 1)) dependencies, unsafe in the ring only"
+did="$(wc -l <"$out/files") files packaged, built and documented, $(($(wc -l <"$out/tree") - 1)) dependencies, unsafe in the ring only"

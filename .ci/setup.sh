@@ -15,5 +15,7 @@ need_sanitizer asan
 need cargo-nextest
 need cargo-deny
 need cargo-fuzz
+need cargo-hack
+need cargo-public-api
 
-did="$(rustc --version), $(rustc +nightly --version), nextest, deny and fuzz are there"
+did="$(rustc --version), $(rustc +nightly --version), nextest, deny, fuzz, hack and public-api are there"

@@ -6,7 +6,7 @@
 //! [shutting down a service]: crate::guide::shutdown
 //! [settings and features]: crate::guide::settings
 //! [comparison]: crate::guide::comparison
-#![doc = ""]
+//!
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
