@@ -160,16 +160,18 @@ impl Intake for Channel {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
-    #[test]
-    fn each_way_does_what_it_says() -> anyhow::Result<()> {
-        let runs = run_all()?;
-        let mut offered = runs.iter().map(|run| run.figures.offered);
-        assert!(offered.all(|offered| offered == 20_400), "{runs:?}");
+    /// They are the same each time, so once is enough.
+    static RUNS: LazyLock<Vec<Run>> = LazyLock::new(|| run_all().unwrap_or_else(|error| panic!("{error:#}")));
 
-        let [block, block_for, drop_oldest, drop_newest, sample, send, try_send] = &runs[..] else {
-            panic!("{runs:?}")
+    #[test]
+    fn each_way_does_what_it_says() {
+        assert!(RUNS.iter().all(|run| run.figures.offered == 20_400), "{RUNS:?}");
+        let [block, block_for, drop_oldest, drop_newest, sample, send, try_send] = &RUNS[..] else {
+            panic!("{RUNS:?}")
         };
         for run in [block, send] {
             assert_eq!(run.figures.lost, 0);
@@ -180,36 +182,30 @@ mod tests {
             assert!(run.figures.lost > 0);
             assert_eq!(run.figures.longest_wait, Duration::ZERO);
         }
-        Ok(())
     }
 
     #[test]
-    fn the_weights_of_a_sample_add_up_to_about_what_was_offered() -> anyhow::Result<()> {
-        for run in run_all()? {
-            let Figures { offered, delivered, estimate, how, .. } = run.figures;
-            if how == "sampled" {
-                assert!(estimate.abs_diff(offered) < offered / 50, "{estimate} for {offered}");
+    fn the_weights_of_a_sample_add_up_to_about_what_was_offered() {
+        for Figures { offered, delivered, estimate, how, .. } in RUNS.iter().map(|run| &run.figures) {
+            if *how == "sampled" {
+                assert!(estimate.abs_diff(*offered) < offered / 50, "{estimate} for {offered}");
             } else {
                 assert_eq!(estimate, delivered);
             }
         }
-        Ok(())
     }
 
     #[test]
-    fn evicted_items_came_before_refused_ones() -> anyhow::Result<()> {
-        let runs = run_all()?;
+    fn evicted_items_came_before_refused_ones() {
         let first = |run: &Run| run.lost.iter().position(|lost| *lost > 0);
-        assert!(first(&runs[2]) < first(&runs[3]));
-        Ok(())
+        assert!(first(&RUNS[2]) < first(&RUNS[3]));
     }
 
     #[test]
-    fn only_the_channel_holds_more_than_its_capacity() -> anyhow::Result<()> {
-        for run in run_all()? {
+    fn only_the_channel_holds_more_than_its_capacity() {
+        for run in RUNS.iter() {
             let peak = run.trace.iter().map(|point| point.depth).max();
             assert_eq!(peak > Some(CAPACITY as u64), run.name == "tokio mpsc", "{}: {peak:?}", run.name);
         }
-        Ok(())
     }
 }
