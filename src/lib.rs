@@ -6,6 +6,7 @@
 //! [shutting down a service]: crate::guide::shutdown
 //! [settings and features]: crate::guide::settings
 //! [comparison]: crate::guide::comparison
+#![cfg_attr(feature = "test-util", doc = "[testing]: crate::guide::testing")]
 //!
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
