@@ -173,12 +173,13 @@ impl Ledger {
         }
     }
 
-    /// Counts the item at `position` as evicted, and a newer one as accepted in its place.
-    pub(crate) fn displace(&mut self, position: u64) {
+    /// Counts the youngest item, at `position`, as evicted, and a newer one as accepted in its place; returns the wakers of
+    /// the barriers that this completes. The newer one came after them.
+    pub(crate) fn displace(&mut self, position: u64, wakers: &mut Vec<Waker>) {
         self.displaced += 1;
-        self.total.add(Outcome::Evicted, 1);
-        for barrier in self.barriers.iter_mut().filter(|barrier| position < barrier.end && barrier.outstanding > 0) {
-            barrier.tally.add(Outcome::Evicted, 1);
+        self.settle(position..position + 1, Outcome::Evicted, wakers);
+        for barrier in &mut self.barriers {
+            barrier.end = barrier.end.min(position);
         }
     }
 

@@ -2,7 +2,7 @@
 
 mod model;
 
-use model::{Case, SET_CAPACITY, run, verdict};
+use model::{Case, LATER, LATER_KINDS, SET_CAPACITY, run, verdict};
 use proptest::prelude::*;
 
 /// 20 s in a debug build; `PROPTEST_CASES` asks for more.
@@ -29,6 +29,21 @@ proptest! {
         ops in prop::collection::vec((any::<[u8; 3]>(), prop::bool::weighted(0.15)), 0..80),
     ) {
         let ops = ops.into_iter().map(|([kind, a, b], resizes)| [if resizes { SET_CAPACITY } else { kind }, a, b]);
+        check(config, ops.collect())?;
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn so_it_is_by_samples_and_decisions_with_tracked_items_and_other_settings(
+        mut config in any::<[u8; 8]>(),
+        strategy in LATER_KINDS,
+        ops in prop::collection::vec((any::<[u8; 3]>(), prop::bool::weighted(0.25)), 0..80),
+    ) {
+        config[3] = strategy;
+        let ops = ops.into_iter().map(|([kind, a, b], is_later)| [if is_later { LATER } else { kind }, a, b]);
         check(config, ops.collect())?;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::{Effects, Locked, Tag};
+use super::{Desk, Effects, Locked, Tag};
 use crate::ledger::Outcome;
 use crate::ring::Popped;
 use crate::sync::{Fault, fault};
@@ -98,7 +98,8 @@ impl<T, R> Locked<'_, T, R> {
             Ok(displaced) => displaced,
             Err(item) => return Merged::Unwritten(item),
         };
-        self.head.ledger.displace(position);
+        let desk: &mut Desk<T, R> = &mut self.head;
+        desk.ledger.displace(position, &mut self.effects.wakers);
         self.tell_fates(&(position..position + 1), Outcome::Evicted, None);
         let mut tag = mem::replace(tag, Tag::PLAIN);
         tag.weight = tag.weight.saturating_add(weight);

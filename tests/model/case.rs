@@ -1,5 +1,7 @@
 //! A case: the settings of a controller, and what is done to it; as values and as bytes.
 
+use backpressure::State;
+
 /// Milliseconds; `None` is never.
 pub type Millis = Option<u64>;
 
@@ -32,6 +34,23 @@ pub enum Kind {
     DropNewest,
     /// By the item: waits, waits for 10 ms, evicts, refuses, or panics.
     Custom,
+    /// By the item, from a state on: all of it, and samples.
+    CustomFrom(State),
+    /// One in so many in the states Normal, Elevated, and from Critical on.
+    Sample {
+        rates: [u32; 3],
+        by: Draws,
+    },
+}
+
+/// What the draws of a sample are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draws {
+    Seed(u64),
+    /// The controller's nonce.
+    Nonce,
+    /// Three successive items share a key; for some items there is none, but a panic.
+    Key(u64),
 }
 
 /// What `on_loss` does.
@@ -101,6 +120,27 @@ pub enum Op {
     DropFlusher,
     /// In `0 ..= built + 1`, both ends refused.
     SetCapacity(usize),
+    PushTracked {
+        poll: bool,
+    },
+    /// Nobody wants to know any more.
+    DropDelivery(usize),
+    Reconfigure(Levers),
+}
+
+/// Settings that change at once; what is not named stays.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Levers {
+    /// In `0 ..= built + 1`, both ends refused, as of `batch`.
+    pub capacity: Option<usize>,
+    pub strategy: Option<Kind>,
+    pub marks: Option<(f64, f64)>,
+    pub batch: Option<usize>,
+    pub linger: Option<Millis>,
+    /// `Some(0)` is refused.
+    pub attempts: Option<Option<u32>>,
+    /// Zero is refused.
+    pub flush_timeout: Option<Millis>,
 }
 
 /// The time limit of a push.
@@ -146,8 +186,31 @@ pub struct Edit {
     pub keep: bool,
 }
 
-/// The first byte of an operation that changes the capacity.
+/// The first byte of an operation that changes the capacity: one that no kept input had when the operation came, so that
+/// all mean what they meant.
 pub const SET_CAPACITY: u8 = 115;
+
+/// Likewise of the operations that came later: tracked pushes and changes of the settings.
+pub const LATER: u8 = 231;
+
+/// Likewise the bytes of the strategies that came later, in the settings of a case.
+pub const LATER_KINDS: std::ops::RangeInclusive<u8> = 233..=245;
+
+const KINDS: [Kind; 13] = [
+    Kind::Sample { rates: [1, 2, 3], by: Draws::Seed(1) },
+    Kind::CustomFrom(State::Elevated),
+    Kind::Sample { rates: [1, 1, 1], by: Draws::Seed(2) },
+    Kind::CustomFrom(State::Normal),
+    Kind::Sample { rates: [2, 3, 10], by: Draws::Nonce },
+    Kind::CustomFrom(State::Critical),
+    Kind::Sample { rates: [1, 2, 3], by: Draws::Key(3) },
+    Kind::Sample { rates: [1, 1, 2], by: Draws::Seed(u64::MAX) },
+    Kind::CustomFrom(State::Blocked),
+    Kind::Sample { rates: [1, 2, 1], by: Draws::Nonce },
+    Kind::Sample { rates: [2, 2, 2], by: Draws::Key(0) },
+    Kind::CustomFrom(State::Draining),
+    Kind::Sample { rates: [3, 1, 1], by: Draws::Seed(4) },
+];
 
 impl Case {
     /// A case of any bytes.
@@ -160,6 +223,14 @@ impl Case {
     }
 }
 
+impl Case {
+    /// It may ask for draws that are made by the controller's nonce.
+    pub fn is_later(&self) -> bool {
+        matches!(self.config.strategy, Kind::CustomFrom(_) | Kind::Sample { .. })
+            || self.ops.iter().any(|op| matches!(op, Op::Reconfigure(_)))
+    }
+}
+
 impl Config {
     fn decode([capacity, batch, linger, strategy, attempts, timeout, flags, ending]: [u8; 8]) -> Self {
         let capacity = pick(&[3, 1, 2, 5, 8, 64], capacity);
@@ -167,19 +238,23 @@ impl Config {
             capacity,
             batch: pick(&[2, 1, 3, capacity / 2, capacity], batch).clamp(1, capacity),
             linger: pick(&[Some(5), Some(0), Some(100), None], linger),
-            strategy: pick(
-                &[
-                    Kind::Block,
-                    Kind::DropOldest,
-                    Kind::BlockFor(20),
-                    Kind::DropNewest,
-                    Kind::Custom,
-                    Kind::BlockFor(0),
-                    Kind::Block,
-                    Kind::DropOldest,
-                ],
-                strategy,
-            ),
+            strategy: if LATER_KINDS.contains(&strategy) {
+                KINDS[usize::from(strategy - LATER_KINDS.start())]
+            } else {
+                pick(
+                    &[
+                        Kind::Block,
+                        Kind::DropOldest,
+                        Kind::BlockFor(20),
+                        Kind::DropNewest,
+                        Kind::Custom,
+                        Kind::BlockFor(0),
+                        Kind::Block,
+                        Kind::DropOldest,
+                    ],
+                    strategy,
+                )
+            },
             attempts: pick(&[None, Some(1), Some(2), Some(3)], attempts),
             flush_timeout: pick(&[Some(50), Some(1000), None], timeout),
             marks: pick(&[(0.5, 0.8), (0.01, 1.0), (0.3, 0.31)], flags >> 4),
@@ -193,9 +268,16 @@ impl Config {
 impl Op {
     fn decode(kind: u8, a: u8, b: u8) -> Self {
         let index = usize::from(a);
-        // Two kinds that no kept input had when the operation came, so that all mean what they meant.
-        if matches!(kind, SET_CAPACITY | 231) {
-            return Self::SetCapacity(index);
+        match kind {
+            SET_CAPACITY => return Self::SetCapacity(index),
+            LATER => {
+                return match a % 8 {
+                    0..=2 => Self::PushTracked { poll: b % 4 != 1 },
+                    3 => Self::DropDelivery(usize::from(b)),
+                    _ => Self::Reconfigure(Levers::decode(a >> 3, b)),
+                };
+            }
+            _ => {}
         }
         match kind % 64 {
             0..=7 => Self::TryPush,
@@ -232,6 +314,27 @@ impl Op {
                 0 => Self::DropFlusher,
                 _ => Self::Settle,
             },
+        }
+    }
+}
+
+impl Levers {
+    /// `which` in 5 bits.
+    fn decode(which: u8, b: u8) -> Self {
+        let named = |bit: u8| which & (1 << bit) != 0;
+        let kinds: Vec<_> = [Kind::Block, Kind::DropOldest, Kind::DropNewest, Kind::BlockFor(20), Kind::Custom]
+            .into_iter()
+            .chain(KINDS)
+            .collect();
+        Self {
+            capacity: named(0).then_some(usize::from(b)),
+            strategy: named(1).then(|| pick(&kinds, b)),
+            marks: named(2).then(|| pick(&[(0.5, 0.8), (0.01, 1.0), (0.3, 0.31), (0.9, 1.0)], b >> 1)),
+            batch: named(3).then_some(usize::from(b >> 2)),
+            linger: (named(3) && b & 1 == 0 || which == 0).then(|| pick(&[Some(5), Some(0), Some(100), None], b >> 3)),
+            attempts: (named(4) && b & 1 == 0).then(|| pick(&[None, Some(1), Some(2), Some(3), Some(0)], b >> 1)),
+            flush_timeout: (named(4) && b & 2 == 0)
+                .then(|| pick(&[Some(50), Some(1000), None, Some(20), Some(0)], b >> 3)),
         }
     }
 }

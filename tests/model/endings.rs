@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::case::{Answer, Edit, Ending, Op, Outcome};
 use super::harness::Harness;
-use super::oracle::Fid;
+use super::oracle::{Fid, Phase};
 
 impl Harness {
     pub(super) async fn end(mut self, ending: Ending) {
@@ -67,7 +67,11 @@ impl Harness {
 
     /// A call hangs, and nothing cuts it off.
     fn config_hangs(&self) -> bool {
-        self.oracle.config.flush_timeout.is_none_or(|limit| limit > 500)
+        let present = self.oracle.flights.iter().filter_map(|flight| match flight.phase {
+            Phase::Calling { limit, .. } => Some(limit),
+            _ => None,
+        });
+        present.chain([self.oracle.config.flush_timeout]).any(|limit| limit.is_none_or(|limit| limit > 500))
     }
 
     fn works(&mut self) {
@@ -125,6 +129,7 @@ impl Harness {
         self.flusher = None;
         let kept = std::mem::take(&mut self.world.script().kept);
         drop(kept);
+        self.each_was_told();
         self.world.script().waker = None;
         self.handles.clear();
         self.main = None;

@@ -1,6 +1,8 @@
 //! Does each operation on the real controller and on the oracle, and compares.
 
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,17 +10,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use backpressure::{
-    Admission, BackpressureController, BuildError, Flusher, Permit, Pressure, ReserveError, Retry, State, StateWatch,
+    Admission, BackpressureController, Flusher, Permit, Pressure, ReserveError, Retry, Sample, State, StateWatch,
     Strategy, Watermarks,
 };
 use tokio::task::coop;
 
-use super::case::{Case, Config, Hook, Kind, Limit, Op, Outcome};
+use super::case::{Case, Config, Draws, Hook, Kind, Levers, Limit, Op, Outcome};
+use super::fates::Tracked;
 use super::oracle::{Fid, Oracle};
 use super::oracle_waits::{All, Expect, Pending, Stage};
 use super::sink::Sink;
 use super::slots::{Done, Slot, Source, duration};
-use super::world::{Event, Flag, Token, World};
+use super::world::{Event, Flag, Id, Token, World, lock};
 
 type Controller = BackpressureController<Token>;
 
@@ -28,6 +31,9 @@ pub fn run(case: &Case) {
     let ledger = runtime.block_on(async {
         let mut harness = Harness::new(&case.config);
         harness.check();
+        if case.is_later() {
+            harness.learn_nonce().await;
+        }
         for op in &case.ops {
             harness.step(op).await;
         }
@@ -48,6 +54,9 @@ pub(super) struct Harness {
     pub(super) flusher_flag: Arc<Flag>,
     pub(super) slots: Vec<Slot>,
     pub(super) permits: Vec<Permit<Token>>,
+    pub(super) deliveries: Vec<Tracked>,
+    /// The items of tracked pushes.
+    pub(super) tracked_by: HashMap<Fid, Id>,
     pub(super) watch: StateWatch,
     pub(super) watch_flag: Arc<Flag>,
     pub(super) seen: Option<State>,
@@ -61,21 +70,18 @@ impl Harness {
     fn new(config: &Config) -> Self {
         let world = Arc::new(World { drop_panics: config.drop_panics, ..World::default() });
         let mut builder = Controller::builder(config.capacity)
-            .strategy(strategy(config.strategy))
+            .strategy(strategy(config.strategy, &world))
             .watermarks(Watermarks::new(config.marks.0, config.marks.1).unwrap())
             .fixed(config.batch, duration(config.linger))
             .flush_timeout(duration(config.flush_timeout));
-        let retry = Retry::exponential(Duration::from_millis(10), Duration::from_millis(40)).without_jitter();
-        builder = builder.retry(match config.attempts {
-            Some(most) => retry.max_attempts(most),
-            None => retry,
-        });
+        builder = builder.retry(retry(config.attempts));
         if config.hook != Hook::None {
             let (world, hook) = (Arc::downgrade(&world), config.hook);
             builder = builder.on_loss(move |loss| {
                 let Some(world) = world.upgrade() else { return };
                 let id = loss.item.map(Token::disarm);
-                world.note(Event::Lost { id, reason: loss.reason });
+                let said = loss.error.map(|error| error.to_string());
+                world.note(Event::Lost { id, reason: loss.reason, said });
                 match (hook, id) {
                     (Hook::Panics, Some(id)) if id % 8 == 5 => panic!("expected: a hook that panics"),
                     (Hook::Pushes, Some(id)) if id % 4 == 0 => world.push_from_inside(true),
@@ -97,6 +103,8 @@ impl Harness {
             flusher_flag,
             slots: Vec::new(),
             permits: Vec::new(),
+            deliveries: Vec::new(),
+            tracked_by: HashMap::new(),
             watch_flag: Arc::default(),
             seen: None,
             next_fid: 0,
@@ -200,6 +208,20 @@ impl Harness {
             Op::Exhaust => self.exhaust = true,
             Op::DropFlusher => self.drop_flusher(),
             Op::SetCapacity(to) => self.set_capacity(to % (self.main().max_capacity() + 2)),
+            Op::PushTracked { poll } => {
+                let token = self.world.new_token();
+                let id = token.id;
+                self.oracle.fates.insert(id, None);
+                let slot = Slot::push_tracked(self.fid(), self.main().clone(), token);
+                self.tracked_by.insert(slot.fid, id);
+                self.start(slot, Pending::Push { id, limit: None, wait: Stage::Fresh }, poll).await;
+            }
+            Op::DropDelivery(index) => {
+                if let Some(at) = pick(&self.deliveries, index) {
+                    drop(self.deliveries.swap_remove(at));
+                }
+            }
+            Op::Reconfigure(levers) => self.reconfigure(levers),
         }
     }
 
@@ -210,6 +232,7 @@ impl Harness {
 
     fn try_push(&mut self) {
         let token = self.world.new_token();
+        self.oracle.next_id = token.id + 1;
         let expected = self.oracle.try_push(token.id, false);
         let result = self.main().try_push(token).map_err(super::world::given_back);
         assert_eq!(result, expected, "try_push");
@@ -226,21 +249,56 @@ impl Harness {
         if let Ok(permit) = result {
             self.oracle.reserved += 1;
             self.oracle.note_peak();
+            self.oracle.observe();
             self.permits.push(permit);
         }
     }
 
     fn set_capacity(&mut self, to: usize) {
-        let max = self.oracle.config.capacity;
-        let expected = match to {
-            0 => Err(BuildError::CapacityZero),
-            _ if to > max => Err(BuildError::CapacityTooLarge { max }),
-            _ => {
-                self.oracle.set_capacity(to);
-                Ok(())
-            }
+        let nothing = Levers {
+            capacity: Some(to),
+            strategy: None,
+            marks: None,
+            batch: None,
+            linger: None,
+            attempts: None,
+            flush_timeout: None,
         };
+        let expected = self.oracle.reconfigure(nothing);
         assert_eq!(self.main().set_capacity(to), expected, "set_capacity({to})");
+    }
+
+    fn reconfigure(&mut self, mut levers: Levers) {
+        let ends = self.main().max_capacity() + 2;
+        levers.capacity = levers.capacity.map(|to| to % ends);
+        levers.batch = levers.batch.map(|to| to % ends);
+        let expected = self.oracle.reconfigure(levers);
+        let world = Arc::clone(&self.world);
+        let result = self.main().reconfigure(|mut changes| {
+            if let Some(to) = levers.capacity {
+                changes = changes.capacity(to);
+            }
+            if let Some(kind) = levers.strategy {
+                changes = changes.strategy(strategy(kind, &world));
+            }
+            if let Some((low, high)) = levers.marks {
+                changes = changes.watermarks(Watermarks::new(low, high).unwrap());
+            }
+            if let Some(items) = levers.batch {
+                changes = changes.max_batch(items);
+            }
+            if let Some(linger) = levers.linger {
+                changes = changes.linger(duration(linger));
+            }
+            if let Some(attempts) = levers.attempts {
+                changes = changes.retry(retry(attempts));
+            }
+            if let Some(limit) = levers.flush_timeout {
+                changes = changes.flush_timeout(duration(limit));
+            }
+            changes
+        });
+        assert_eq!(result, expected, "{levers:?}");
     }
 
     fn open(&mut self, outcome: Outcome) {
@@ -299,6 +357,7 @@ impl Harness {
             tokio::task::yield_now().await;
         }
         let fid = self.slots[at].fid;
+        self.oracle.next_id = self.world.ids(0);
         let expected = self.oracle.poll(fid, is_exhausted);
         let polled = self.slots[at].poll();
         match polled {
@@ -315,6 +374,7 @@ impl Harness {
     fn done(&mut self, fid: Fid, done: Done, expected: Expect) {
         let answer = match done {
             Done::Pushed(result) => Expect::Pushed(result),
+            Done::Tracked(result) => Expect::Pushed(result.map(|delivery| self.track(fid, delivery))),
             Done::All(result) => Expect::All(result),
             Done::Panicked => Expect::Panic,
             Done::Reserved(Ok(permits)) => {
@@ -414,16 +474,20 @@ impl Harness {
                 oracle.catch_up();
             }
             match event {
-                Event::Called { id, seqs, items, attempt, reason, lost_before } => {
-                    oracle.called(id, &seqs, &items, attempt, reason, lost_before);
-                }
+                Event::Called(call) => oracle.called(&call),
                 Event::Acted(outcome) => oracle.acted(outcome),
                 Event::Cut => oracle.cut(),
-                Event::Lost { id, reason } => {
+                Event::Lost { id, reason, said } => {
                     if ended && oracle.untold.is_empty() {
                         oracle.finish();
                     }
-                    oracle.told(id, reason);
+                    oracle.told(id, reason, &said);
+                }
+                Event::Woken { id, settled } => {
+                    if ended && !oracle.is_settled(id) {
+                        oracle.finish();
+                    }
+                    oracle.woken(id, settled);
                 }
                 Event::Pushing { id, by_hook } => oracle.pushing(id, by_hook),
                 Event::Pushed(result) => oracle.pushed(result),
@@ -433,11 +497,13 @@ impl Harness {
             oracle.finish();
         }
         oracle.check_told();
+        assert_eq!(std::mem::take(&mut *lock(&self.world.asked)), std::mem::take(&mut oracle.asked), "what was asked");
         did
     }
 
     /// All figures, and the state as everyone sees it.
     pub(super) fn check(&mut self) {
+        self.check_deliveries();
         let Some(main) = &self.main else { return };
         let snapshot = main.snapshot();
         let thrown = self.world.ledger.thrown.load(Ordering::Relaxed) - self.outside;
@@ -483,22 +549,62 @@ impl Harness {
     }
 }
 
-fn strategy(kind: Kind) -> Strategy<Token> {
+fn retry(attempts: Option<u32>) -> Retry {
+    let retry = Retry::exponential(Duration::from_millis(10), Duration::from_millis(40)).without_jitter();
+    attempts.into_iter().fold(retry, Retry::max_attempts)
+}
+
+fn strategy(kind: Kind, world: &Arc<World>) -> Strategy<Token> {
+    // The controller has the strategy, and the world has no more than a weak handle to it.
+    let asked = Arc::clone(world);
+    let ask = move |token: &Token, pressure: &Pressure| {
+        lock(&asked.asked).push((token.id, pressure.state, pressure.depth, pressure.capacity));
+    };
     match kind {
         Kind::Block => Strategy::Block,
         Kind::BlockFor(millis) => Strategy::BlockFor(Duration::from_millis(millis)),
         Kind::DropOldest => Strategy::DropOldest,
         Kind::DropNewest => Strategy::DropNewest,
-        Kind::Custom => Strategy::Custom(Arc::new(|token: &Token, _: &Pressure| match token.id % 8 {
-            0 | 4 => Admission::Wait,
-            1 | 5 => Admission::WaitFor(Duration::from_millis(10)),
-            2 | 6 => Admission::EvictOldest,
-            7 => panic!("expected: a strategy that panics"),
-            _ => Admission::Refuse,
-        })),
+        Kind::Custom => Strategy::custom(move |token: &Token, pressure: &Pressure| {
+            ask(token, pressure);
+            match token.id % 8 {
+                0 | 4 => Admission::Wait,
+                1 | 5 => Admission::WaitFor(Duration::from_millis(10)),
+                2 | 6 => Admission::EvictOldest,
+                7 => panic!("expected: a strategy that panics"),
+                _ => Admission::Refuse,
+            }
+        }),
+        Kind::CustomFrom(state) => Strategy::custom_from(state, move |token: &Token, pressure: &Pressure| {
+            ask(token, pressure);
+            match token.id % 16 {
+                0 | 13 => Admission::Wait,
+                1 => Admission::WaitFor(Duration::from_millis(10)),
+                8 => Admission::WaitFor(Duration::ZERO),
+                2 | 11 => Admission::EvictOldest,
+                3 => Admission::Refuse,
+                4 | 9 | 15 => Admission::Admit,
+                5 => Admission::Sample(NonZeroU32::new(2).unwrap()),
+                6 | 12 => Admission::Sample(NonZeroU32::MIN),
+                10 => Admission::Sample(NonZeroU32::new(5).unwrap()),
+                14 => Admission::Sample(NonZeroU32::new(3).unwrap()),
+                _ => panic!("expected: a strategy that panics"),
+            }
+        }),
+        Kind::Sample { rates: [normal, elevated, critical], by } => {
+            let sample = Sample::new().normal(normal).elevated(elevated).critical(critical);
+            Strategy::Sample(match by {
+                Draws::Seed(seed) => sample.seed(seed),
+                Draws::Nonce => sample,
+                Draws::Key(seed) => sample.seed(seed).by_key(|token: &Token| {
+                    assert!(token.id % 16 != 7, "expected: a key function that panics");
+                    u64::from(token.id) / 3
+                }),
+            })
+        }
     }
 }
 
-fn pick<T>(list: &[T], index: usize) -> Option<usize> {
+pub(super) fn pick<T>(list: &[T], index: usize) -> Option<usize> {
     (!list.is_empty()).then(|| index % list.len())
 }

@@ -7,14 +7,16 @@
 
 mod case;
 mod endings;
+mod fates;
 mod harness;
 mod oracle;
 mod oracle_ends;
+mod oracle_offers;
 mod oracle_waits;
 mod sink;
 mod slots;
 mod world;
 
-pub use self::case::{Case, SET_CAPACITY};
+pub use self::case::{Case, LATER, LATER_KINDS, SET_CAPACITY};
 pub use self::harness::run;
 pub use self::world::{silence_expected_panics, verdict};

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use backpressure::{BatchId, FlushReason, FlushReport, LossReason, RefuseReason, Snapshot, State};
+use backpressure::{BatchId, BuildError, FlushReason, FlushReport, LossReason, RefuseReason, Snapshot, State};
 
-use super::case::{Config, Hook, Kind, Millis, Outcome};
+use super::case::{Config, Hook, Kind, Levers, Millis, Outcome};
+use super::oracle_offers::Asked;
 use super::oracle_waits::{Pending, Stage};
-use super::world::Id;
+use super::world::{Calling, Id};
 
 /// Names a future of the run.
 pub type Fid = usize;
@@ -41,13 +42,43 @@ pub struct Oracle {
     pub count: Count,
     pub barriers: BTreeMap<Fid, Barrier>,
     /// Losses that `on_loss` has not been told of yet, in order.
-    pub untold: VecDeque<(Option<Id>, LossReason)>,
+    pub untold: VecDeque<(Option<Id>, LossReason, Said)>,
     level: usize,
+    transitions: [[u64; 5]; 5],
     /// A batch was judged so, and what is left of it was not decided about.
     pub postponed: Option<End>,
     told_to_sink: u64,
     /// An offer from inside user code, and what is expected of it.
-    inside: Vec<Result<(), RefuseReason>>,
+    pub inside: Vec<Result<(), RefuseReason>>,
+    /// Positions that were ever given: an item that shares a place takes that of another.
+    positions: u64,
+    /// What survivors of samples stand for.
+    pub weights: HashMap<Id, u64>,
+    /// The controller's, once a batch has told it.
+    pub nonce: Option<u64>,
+    /// Draws that were made.
+    pub draws: u64,
+    /// Questions to strategies of the user's that were not compared yet.
+    pub asked: Vec<Asked>,
+    /// Losses of the offer that goes on.
+    pub in_offer: Vec<Id>,
+    /// The next token that user code makes.
+    pub next_id: Id,
+    /// Pushes from inside the hook that were foreseen: what is expected of them.
+    pub foreseen: VecDeque<(Id, Result<(), RefuseReason>)>,
+    /// The fates of tracked items; `None` until they are settled.
+    pub fates: HashMap<Id, Option<Told>>,
+}
+
+/// What the sink said of an item that it did not take.
+pub type Said = Option<&'static str>;
+
+/// A fate that was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub loss: Option<(LossReason, Said)>,
+    /// Items settled so far, with it.
+    pub settled: u64,
 }
 
 /// Own counts, by name as in the snapshot.
@@ -86,8 +117,8 @@ pub struct Flight {
 pub enum Phase {
     /// To be sent at the moment; `None` is never.
     Due(Millis),
-    /// With the sink since the moment, with so much extra time.
-    Calling { since: u64, extra: u64 },
+    /// With the sink since the moment, for so long at most, and so much extra time.
+    Calling { since: u64, extra: u64, limit: Millis },
     /// The call has ended so, and the guard is not home, or was not judged since it came home.
     Ended(End),
 }
@@ -121,14 +152,6 @@ pub struct Barrier {
     lost: HashMap<LossReason, u64>,
 }
 
-/// What becomes of an offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
-    Stored,
-    Refused(RefuseReason),
-    Wait(Millis),
-}
-
 impl Oracle {
     pub fn new(config: Config) -> Self {
         Self {
@@ -160,6 +183,16 @@ impl Oracle {
             postponed: None,
             told_to_sink: 0,
             inside: Vec::new(),
+            transitions: [[0; 5]; 5],
+            positions: 0,
+            weights: HashMap::new(),
+            nonce: None,
+            draws: 0,
+            asked: Vec::new(),
+            in_offer: Vec::new(),
+            next_id: 0,
+            foreseen: VecDeque::new(),
+            fates: HashMap::new(),
         }
     }
 
@@ -178,11 +211,44 @@ impl Oracle {
 
     /// No batch is larger.
     pub fn batch(&self) -> usize {
-        self.config.batch.min(self.capacity)
+        self.batch_limit().min(self.capacity)
+    }
+
+    /// A sample keeps a unit of the capacity for the overflow.
+    fn batch_limit(&self) -> usize {
+        match self.config.strategy {
+            Kind::Sample { .. } => self.config.batch.min(self.capacity - 1).max(1),
+            _ => self.config.batch,
+        }
+    }
+
+    /// All or none.
+    pub fn reconfigure(&mut self, levers: Levers) -> Result<(), BuildError> {
+        let max = self.config.capacity;
+        match (levers.capacity, levers.batch) {
+            (Some(0), _) => return Err(BuildError::CapacityZero),
+            (Some(to), _) if to > max => return Err(BuildError::CapacityTooLarge { max }),
+            (_, Some(0)) => return Err(BuildError::BatchZero),
+            (_, Some(batch)) if batch > max => {
+                return Err(BuildError::BatchAboveCapacity { batch, capacity: max });
+            }
+            _ if levers.flush_timeout == Some(Some(0)) => return Err(BuildError::FlushTimeoutZero),
+            _ if levers.attempts == Some(Some(0)) => return Err(BuildError::RetryAttemptsZero),
+            _ => {}
+        }
+        let config = &mut self.config;
+        config.strategy = levers.strategy.unwrap_or(config.strategy);
+        config.marks = levers.marks.unwrap_or(config.marks);
+        config.batch = levers.batch.unwrap_or(config.batch);
+        config.linger = levers.linger.unwrap_or(config.linger);
+        config.attempts = levers.attempts.unwrap_or(config.attempts);
+        config.flush_timeout = levers.flush_timeout.unwrap_or(config.flush_timeout);
+        self.set_capacity(levers.capacity.unwrap_or(self.capacity));
+        Ok(())
     }
 
     /// Nothing that is inside is touched; reservations that can never be granted any more are told so.
-    pub fn set_capacity(&mut self, to: usize) {
+    fn set_capacity(&mut self, to: usize) {
         self.capacity = to;
         for fid in self.queue.clone() {
             let Some(Pending::Reserve { places, granted, wait }) = self.pending.get_mut(&fid) else { continue };
@@ -205,7 +271,11 @@ impl Oracle {
     /// An item comes in where a permit or a victim was.
     pub fn replace(&mut self, id: Id) {
         assert!(self.depth() < self.config.capacity as u64, "the oracle keeps the bound");
-        let seq = self.count.accepted;
+        self.positions += 1;
+        self.arrive(id, self.positions - 1);
+    }
+
+    fn arrive(&mut self, id: Id, seq: u64) {
         assert!(self.seqs.insert(id, seq).is_none(), "{id} was accepted twice");
         self.accepted_at.insert(id, self.now);
         self.count.accepted += 1;
@@ -213,75 +283,27 @@ impl Oracle {
         self.note_peak();
     }
 
+    /// The youngest one goes, and an item comes in at its position. No flush waits for it.
+    pub fn displace(&mut self, youngest: Id, id: Id) {
+        let seq = self.seqs[&youngest];
+        self.settle(youngest, Some(LossReason::Evicted), None);
+        self.lose(youngest, LossReason::Evicted);
+        for barrier in self.barriers.values_mut() {
+            barrier.end = barrier.end.min(seq);
+        }
+        self.arrive(id, seq);
+    }
+
     pub fn note_peak(&mut self) {
         self.count.peak = self.count.peak.max(self.depth());
-        // A rise is followed at once; a fall only when all is done that happens in one step.
-        let level = self.level;
-        self.observe();
-        self.level = self.level.max(level);
     }
 
     pub fn refuse(&mut self, reason: RefuseReason, n: usize) {
         *self.count.refused.entry(reason).or_default() += n as u64;
     }
 
-    /// An offer that counts, up to the point where it would have to wait.
-    pub fn offer(&mut self, id: Id, in_hook: bool) -> Offer {
-        if self.is_closed {
-            self.refuse(RefuseReason::Closed, 1);
-            return Offer::Refused(RefuseReason::Closed);
-        }
-        if self.room() > 0 {
-            assert!(self.queue.is_empty(), "free room and a waiter");
-            self.accept(id);
-            return Offer::Stored;
-        }
-        match self.decide(id) {
-            Offer::Refused(reason) => {
-                self.refuse(reason, 1);
-                Offer::Refused(reason)
-            }
-            Offer::Stored => self.evict(id, in_hook),
-            wait => wait,
-        }
-    }
-
-    /// The strategy; `Stored` stands for evicting.
-    fn decide(&mut self, id: Id) -> Offer {
-        match (self.config.strategy, id % 8) {
-            (Kind::Block, _) | (Kind::Custom, 0 | 4) => Offer::Wait(None),
-            (Kind::BlockFor(limit), _) => Offer::Wait(Some(limit)),
-            (Kind::Custom, 1 | 5) => Offer::Wait(Some(10)),
-            (Kind::DropOldest, _) | (Kind::Custom, 2 | 6) => Offer::Stored,
-            (Kind::Custom, 7) => {
-                self.count.panics += 1;
-                Offer::Refused(RefuseReason::Full)
-            }
-            (Kind::DropNewest | Kind::Custom, _) => Offer::Refused(RefuseReason::Full),
-        }
-    }
-
-    fn evict(&mut self, id: Id, in_hook: bool) -> Offer {
-        if !in_hook {
-            self.serve();
-            if self.room() > 0 {
-                self.accept(id);
-                return Offer::Stored;
-            }
-            // One for one, whoever waits.
-            if let Some(victim) = self.buffered.pop_front() {
-                self.settle(victim, Some(LossReason::Evicted));
-                self.untold.push_back((Some(victim), LossReason::Evicted));
-                self.replace(id);
-                return Offer::Stored;
-            }
-        }
-        self.refuse(RefuseReason::Full, 1);
-        Offer::Refused(RefuseReason::Full)
-    }
-
     /// An accepted item is settled: it has left its list already. `None` is delivered.
-    pub fn settle(&mut self, id: Id, loss: Option<LossReason>) {
+    pub fn settle(&mut self, id: Id, loss: Option<LossReason>, said: Said) {
         let seq = self.seqs[&id];
         match loss {
             None => self.count.delivered += 1,
@@ -294,45 +316,18 @@ impl Oracle {
                 Some(reason) => *barrier.lost.entry(reason).or_default() += 1,
             }
         }
-    }
-
-    pub fn try_push(&mut self, id: Id, in_hook: bool) -> Result<(), RefuseReason> {
-        self.count.offered += 1;
-        match self.offer(id, in_hook) {
-            Offer::Stored => Ok(()),
-            Offer::Refused(reason) => Err(reason),
-            Offer::Wait(_) => {
-                self.refuse(RefuseReason::Full, 1);
-                Err(RefuseReason::Full)
-            }
+        let settled = self.count.delivered + self.all_lost();
+        if let Some(fate) = self.fates.get_mut(&id) {
+            let told = Told { loss: loss.map(|reason| (reason, said)), settled };
+            assert_eq!(fate.replace(told), None, "{id} has two fates");
         }
     }
 
-    /// A push from inside the sink or the hook begins.
-    pub fn pushing(&mut self, id: Id, by_hook: bool) {
-        let expected = if by_hook {
-            self.try_push(id, true)
-        } else {
-            self.count.offered += 1;
-            match self.offer(id, false) {
-                Offer::Stored => Ok(()),
-                Offer::Refused(reason) => Err(reason),
-                Offer::Wait(_) => {
-                    self.refuse(RefuseReason::WouldDeadlock, 1);
-                    Err(RefuseReason::WouldDeadlock)
-                }
-            }
-        };
-        self.inside.push(expected);
-    }
-
-    pub fn pushed(&mut self, result: Result<(), RefuseReason>) {
-        assert_eq!(self.inside.pop(), Some(result), "a push from inside user code");
-    }
-
     /// `on_loss` was called.
-    pub fn told(&mut self, id: Option<Id>, reason: LossReason) {
-        assert_eq!(self.untold.pop_front(), Some((id, reason)), "on_loss was told of another item");
+    pub fn told(&mut self, id: Option<Id>, reason: LossReason, said: &Option<String>) {
+        let expected = self.untold.pop_front();
+        let expected = expected.map(|(id, reason, said)| (id, reason, said.map(str::to_owned)));
+        assert_eq!(expected, Some((id, reason, said.clone())), "on_loss was told of another item");
         if self.config.hook == Hook::Panics && id.is_some_and(|id| id % 8 == 5) {
             self.count.panics += 1;
         }
@@ -362,8 +357,10 @@ impl Oracle {
     }
 
     /// The sink was called.
-    pub fn called(&mut self, id: BatchId, seqs: &[u64], items: &[Id], attempt: u32, reason: FlushReason, lost: u64) {
+    pub fn called(&mut self, call: &Calling) {
+        let Calling { id, ref seqs, ref items, ref weights, attempt, reason, lost_before } = *call;
         assert!(!items.is_empty(), "an empty batch");
+        assert!(self.nonce.replace(id.nonce()).is_none_or(|nonce| nonce == id.nonce()), "another nonce");
         assert!(!self.is_finished, "a call after the end");
         if self.flights.is_empty() {
             self.check_taking(items.len(), reason);
@@ -371,16 +368,17 @@ impl Oracle {
             let lost_before = self.take_untold_losses();
             self.flights.push_back(Flight::new(taken, lost_before, self.now));
         }
-        let now = self.now;
+        let (now, limit) = (self.now, self.config.flush_timeout);
+        assert_eq!(*weights, items.iter().map(|id| self.weight(*id)).collect::<Vec<_>>(), "the weights of {items:?}");
+        assert_eq!(*seqs, items.iter().map(|id| self.seqs[id]).collect::<Vec<_>>());
         let flight = &mut self.flights[0];
-        assert_eq!(flight.items, items, "the sink sees the oldest items, in order");
-        assert_eq!(seqs, items.iter().map(|id| self.seqs[id]).collect::<Vec<_>>());
+        assert_eq!(flight.items, *items, "the sink sees the oldest items, in order");
         assert!(matches!(flight.phase, Phase::Due(Some(at)) if at <= now), "{:?} at {now}", flight.phase);
         flight.attempts += 1;
-        assert_eq!((flight.attempts, flight.lost_before), (attempt, lost));
+        assert_eq!((flight.attempts, flight.lost_before), (attempt, lost_before));
         assert!(flight.id.is_none_or(|before| before == id), "the id of the same items is stable");
         flight.id = Some(id);
-        flight.phase = Phase::Calling { since: now, extra: 0 };
+        flight.phase = Phase::Calling { since: now, extra: 0, limit };
         (flight.marks, flight.is_taken, flight.is_back) = (None, false, false);
         if attempt > 1 {
             self.count.retried += items.len() as u64;
@@ -413,16 +411,30 @@ impl Oracle {
     /// A barrier behind all that was accepted.
     pub fn open_barrier(&mut self, fid: Fid) {
         let outstanding = self.buffered.len() as u64 + self.in_flight();
-        let barrier = Barrier { end: self.count.accepted, outstanding, ..Barrier::default() };
+        let barrier = Barrier { end: self.positions, outstanding, ..Barrier::default() };
         self.barriers.insert(fid, barrier);
     }
 
     /// The depth at rest: the state rises to it at once, and falls only below the mark by the hysteresis.
     pub fn observe(&mut self) {
+        let before = self.state();
+        self.follow_depth();
+        let after = self.state();
+        if before != after {
+            self.transitions[before as usize][after as usize] += 1;
+        }
+    }
+
+    fn follow_depth(&mut self) {
+        if self.is_closed {
+            self.level = State::Draining as usize;
+            return;
+        }
         let (depth, capacity) = (self.depth(), self.capacity as f64);
         let share = depth as f64 / capacity;
         let marks = [self.config.marks.0, self.config.marks.1, 1.0];
-        let fall = |mark: f64| mark - (1.25 * self.config.batch as f64 / capacity).max(0.10).min(mark / 2.0);
+        let batch = self.batch_limit() as f64;
+        let fall = |mark: f64| mark - (1.25 * batch / capacity).max(0.10).min(mark / 2.0);
         let risen = marks.iter().filter(|mark| share >= **mark - 1e-9).count();
         self.level = self.level.max(risen);
         while self.level > risen && (depth == 0 || share < fall(marks[self.level - 1]) - 1e-9) {
@@ -430,10 +442,17 @@ impl Oracle {
         }
     }
 
-    /// The state follows the depth (I6).
-    pub fn check_state(&self, state: State) {
-        let level = if self.is_closed { 4 } else { self.level };
-        assert_eq!(state, State::ALL[level], "at depth {} of {}", self.depth(), self.capacity);
+    /// As it was last observed.
+    pub fn state(&self) -> State {
+        State::ALL[self.level]
+    }
+
+    /// The state follows the depth (I6), with nothing between.
+    fn check_state(&self, snapshot: &Snapshot) {
+        assert_eq!(snapshot.state, self.state(), "at depth {} of {}", self.depth(), self.capacity);
+        let theirs = |from: usize, to: usize| snapshot.transitions.count(State::ALL[from], State::ALL[to]);
+        let theirs = std::array::from_fn(|from| std::array::from_fn(|to| theirs(from, to)));
+        assert_eq!(self.transitions, theirs, "from each state to each");
     }
 
     /// Every figure is the oracle's.
@@ -447,6 +466,8 @@ impl Oracle {
             ("full", refused(RefuseReason::Full), snapshot.refused.full),
             ("timed_out", refused(RefuseReason::TimedOut), snapshot.refused.timed_out),
             ("closed", refused(RefuseReason::Closed), snapshot.refused.closed),
+            ("sampled", refused(RefuseReason::Sampled), snapshot.refused.sampled),
+            ("sample_rate", u64::from(self.sample_rate()), u64::from(snapshot.sample_rate)),
             ("would_deadlock", refused(RefuseReason::WouldDeadlock), snapshot.refused.would_deadlock),
             ("refused", count.refused.values().sum(), snapshot.refused.total()),
             ("cancelled", count.cancelled, snapshot.cancelled),
@@ -477,7 +498,7 @@ impl Oracle {
         for (name, ours, theirs) in ours {
             assert_eq!(ours, theirs, "{name}: ours against theirs\n{snapshot:#?}");
         }
-        self.check_state(snapshot.state);
+        self.check_state(snapshot);
     }
 
     fn flushes(&self, name: &str) -> u64 {

@@ -3,7 +3,7 @@
 use backpressure::LossReason;
 
 use super::case::{Answer, Hook, Millis, Outcome};
-use super::oracle::{End, Fid, Flight, Ghost, Oracle, Phase};
+use super::oracle::{End, Fid, Flight, Ghost, Oracle, Phase, Said};
 use super::oracle_waits::{Pending, Stage};
 use super::sink::mark;
 use super::world::Id;
@@ -15,9 +15,9 @@ impl Oracle {
             return self.acted_as_a_ghost(at, outcome);
         }
         let Some(flight) = self.flights.front_mut() else { panic!("the sink answers for no batch") };
-        let Phase::Calling { since, extra } = flight.phase else { panic!("{:?} cannot answer", flight.phase) };
+        let Phase::Calling { since, extra, limit } = flight.phase else { panic!("{:?} cannot answer", flight.phase) };
         if let Answer::Extend(more) = outcome.answer {
-            flight.phase = Phase::Calling { since, extra: extra + more };
+            flight.phase = Phase::Calling { since, extra: extra + more, limit };
             return;
         }
         (flight.marks, flight.is_taken, flight.is_kept) = (outcome.edit.marks, outcome.edit.take, outcome.edit.keep);
@@ -51,8 +51,8 @@ impl Oracle {
             return;
         }
         let Some(flight) = self.flights.front() else { panic!("no call can be cut") };
-        let Phase::Calling { since, extra } = flight.phase else { panic!("{:?} cannot be cut", flight.phase) };
-        let timeout = self.config.flush_timeout.map(|limit| since + limit + extra);
+        let Phase::Calling { since, extra, limit } = flight.phase else { panic!("{:?} cannot be cut", flight.phase) };
+        let timeout = limit.map(|limit| since + limit + extra);
         let first = [timeout, self.deadline].into_iter().flatten().min();
         assert!(self.flusher_gone || first.is_some_and(|at| at <= self.now), "cut off before its time");
         if self.flusher_gone {
@@ -78,7 +78,7 @@ impl Oracle {
     fn land_ghost(&mut self, at: usize) {
         let ghost = self.ghosts.swap_remove(at);
         if ghost.is_abandoned {
-            self.untold.extend(ghost.items.into_iter().map(|id| (Some(id), LossReason::Abandoned)));
+            self.untold.extend(ghost.items.into_iter().map(|id| (Some(id), LossReason::Abandoned, None)));
         }
     }
 
@@ -116,15 +116,15 @@ impl Oracle {
         for (i, id) in flight.items.iter().copied().enumerate() {
             let said = if flight.is_kept { 0 } else { flight.marks.map_or(0, |marks| mark(marks, i)) };
             match (said, end) {
-                (1, _) | (0, End::Ok) => self.settle(id, None),
-                (2, _) => failed.push(id),
-                _ if flight.is_taken => failed.push(id),
+                (1, _) | (0, End::Ok) => self.settle(id, None, None),
+                (2, _) => failed.push((id, Some("expected"))),
+                _ if flight.is_taken => failed.push((id, end.said())),
                 _ => left.push(id),
             }
         }
-        for id in failed {
-            self.settle(id, Some(LossReason::Failed));
-            self.untold.push_back(((!flight.is_taken).then_some(id), LossReason::Failed));
+        for (id, said) in failed {
+            self.settle(id, Some(LossReason::Failed), said);
+            self.untold.push_back(((!flight.is_taken).then_some(id), LossReason::Failed, said));
         }
         if left.is_empty() {
             self.serve();
@@ -163,13 +163,13 @@ impl Oracle {
                 return;
             }
             End::TooLarge => return self.halve(),
-            End::Permanent => return self.fail(),
+            End::Permanent => return self.fail(end.said()),
             End::Throttled(after) => after,
             End::Ok | End::Retry | End::Panicked | End::TimedOut => 0,
         };
         let attempts = self.flights[0].attempts;
         if self.config.attempts.is_some_and(|most| attempts >= most) {
-            return self.fail();
+            return self.fail(end.said().or(Some("the retries are used up")));
         }
         let wait = (10_u64 << (attempts - 1).min(20)).min(40).max(asked);
         self.flights[0].phase = Phase::Due(Some(self.now + wait));
@@ -177,7 +177,7 @@ impl Oracle {
 
     fn halve(&mut self) {
         if self.flights[0].items.len() < 2 {
-            return self.fail();
+            return self.fail(End::TooLarge.said());
         }
         let Some(mut first) = self.flights.pop_front() else { return };
         let items = first.items.split_off(first.items.len() / 2);
@@ -198,11 +198,11 @@ impl Oracle {
     }
 
     /// The final verdict.
-    fn fail(&mut self) {
+    fn fail(&mut self, said: Said) {
         let Some(flight) = self.flights.pop_front() else { return };
         for id in flight.items {
-            self.settle(id, Some(LossReason::Failed));
-            self.untold.push_back((Some(id), LossReason::Failed));
+            self.settle(id, Some(LossReason::Failed), said);
+            self.untold.push_back((Some(id), LossReason::Failed, said));
         }
         self.serve();
         self.observe();
@@ -223,6 +223,7 @@ impl Oracle {
             }
             self.pending.insert(fid, pending);
         }
+        self.observe();
     }
 
     pub fn start_drain(&mut self, fid: Fid, limit: Millis) {
@@ -248,7 +249,7 @@ impl Oracle {
     }
 
     fn abandoned(&mut self, orphans: Vec<Id>) {
-        self.untold.extend(orphans.into_iter().map(|id| (Some(id), LossReason::Abandoned)));
+        self.untold.extend(orphans.into_iter().map(|id| (Some(id), LossReason::Abandoned, None)));
     }
 
     /// What the sink has said of the batch that is cut off holds.
@@ -286,7 +287,7 @@ impl Oracle {
         for flight in std::mem::take(&mut self.flights) {
             let in_call = matches!(flight.phase, Phase::Calling { .. }) && !flight.is_back;
             for &id in &flight.items {
-                self.settle(id, Some(LossReason::Abandoned));
+                self.settle(id, Some(LossReason::Abandoned), None);
             }
             if flight.is_kept || in_call {
                 self.not_returned += flight.items.len() as u64;
@@ -298,7 +299,7 @@ impl Oracle {
             }
         }
         for id in std::mem::take(&mut self.buffered) {
-            self.settle(id, Some(LossReason::Abandoned));
+            self.settle(id, Some(LossReason::Abandoned), None);
             leftovers.push(id);
         }
         self.permits_out = self.reserved;
@@ -316,8 +317,8 @@ impl Oracle {
         self.replace(id);
         if self.is_finished {
             self.buffered.clear();
-            self.settle(id, Some(LossReason::Abandoned));
-            self.untold.push_back((Some(id), LossReason::Abandoned));
+            self.settle(id, Some(LossReason::Abandoned), None);
+            self.untold.push_back((Some(id), LossReason::Abandoned, None));
         }
     }
 
@@ -330,7 +331,7 @@ impl Oracle {
     pub fn purge(&mut self) -> Vec<Id> {
         let purged: Vec<_> = self.buffered.drain(..).collect();
         for &id in &purged {
-            self.settle(id, Some(LossReason::Purged));
+            self.settle(id, Some(LossReason::Purged), None);
         }
         self.serve();
         self.observe();
@@ -346,8 +347,8 @@ impl Oracle {
         if let Some(flight) = self.flights.front() {
             match flight.phase {
                 Phase::Due(at) => assert!(at.is_none_or(|at| at > self.now), "a retry is due"),
-                Phase::Calling { since, extra } => {
-                    let limit = self.config.flush_timeout.map(|limit| since + limit + extra);
+                Phase::Calling { since, extra, limit } => {
+                    let limit = limit.map(|limit| since + limit + extra);
                     assert!(limit.is_none_or(|at| at > self.now), "a call has run out of time");
                 }
                 Phase::Ended(_) => assert!(flight.is_kept, "a batch came home and waits"),
@@ -369,6 +370,16 @@ impl Oracle {
 }
 
 impl End {
+    /// What the items have failed with, that have no verdict of their own.
+    fn said(self) -> Said {
+        match self {
+            Self::Ok | Self::Cancelled => None,
+            Self::Retry | Self::Throttled(_) | Self::TooLarge | Self::Permanent => Some("expected"),
+            Self::Panicked => Some("the sink panicked"),
+            Self::TimedOut => Some("the flush timed out"),
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",

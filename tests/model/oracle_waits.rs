@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use backpressure::{RefuseReason, ReserveError};
+use backpressure::{LossReason, RefuseReason, ReserveError};
 
 use super::case::Millis;
-use super::oracle::{Fid, Offer, Oracle};
+use super::oracle::{Fid, Oracle};
+use super::oracle_offers::Offer;
 use super::world::Id;
 
 /// A future that was made and has not answered.
@@ -178,7 +179,7 @@ impl Oracle {
             Stage::Deferred => {}
             Stage::Unfit { .. } => panic!("an item fits"),
         }
-        if is_exhausted && (self.is_closed || self.room() == 0) {
+        if is_exhausted && (self.is_closed || self.room() == 0 || self.is_asked()) {
             *wait = Stage::Deferred;
             return Expect::Pending;
         }
@@ -223,11 +224,13 @@ impl Oracle {
                 self.count.offered += all.pull();
                 continue;
             }
-            while !self.is_closed && self.room() > 0 {
+            // In one claim, whatever state it leads to.
+            while !self.is_closed && self.room() > 0 && !self.is_asked() {
                 let Some(id) = all.chunk.pop_front() else { break };
                 self.accept(id);
                 all.accepted += 1;
             }
+            self.observe();
             let Some(&first) = all.chunk.front() else { continue };
             if is_exhausted {
                 all.wait = Stage::Deferred;
@@ -237,6 +240,12 @@ impl Oracle {
                 Offer::Stored => {
                     all.chunk.pop_front();
                     all.accepted += 1;
+                }
+                // A sample is no reason to stop: the hook is told.
+                Offer::Refused(RefuseReason::Sampled) => {
+                    all.chunk.pop_front();
+                    self.lose(first, LossReason::Refused(RefuseReason::Sampled));
+                    self.tell_hook();
                 }
                 Offer::Refused(reason) => {
                     self.refuse(reason, all.chunk.len() - 1);
@@ -278,6 +287,7 @@ impl Oracle {
             assert!(n == 0 || self.queue.is_empty(), "free room and a waiter");
             self.reserved += n;
             self.note_peak();
+            self.observe();
             return Expect::Reserved(Ok(n as usize));
         }
         if is_exhausted {
@@ -289,6 +299,7 @@ impl Oracle {
         *granted = self.room();
         self.reserved += *granted;
         self.note_peak();
+        self.observe();
         *wait = Stage::Queued { deadline: None };
         self.queue.push_back(fid);
         Expect::Pending

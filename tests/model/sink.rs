@@ -9,21 +9,23 @@ use std::time::Duration;
 use backpressure::{Batch, BatchSink, FlushError};
 
 use super::case::{Answer, Edit, Outcome};
-use super::world::{Event, Kept, Token, World};
+use super::world::{Calling, Event, Kept, Token, World};
 
 pub struct Sink(pub Arc<World>);
 
 impl BatchSink<Token> for Sink {
     fn flush(&mut self, batch: Batch<Token>) -> impl Future<Output = Result<(), FlushError>> + Send {
         let world = Arc::clone(&self.0);
-        world.note(Event::Called {
+        assert!((0..batch.len()).map(|i| batch.weight(i)).eq(batch.weighted().map(|(_, weight)| weight)));
+        world.note(Event::Called(Calling {
             id: batch.id(),
             seqs: (0..batch.len()).map(|i| batch.seq(i)).collect(),
             items: batch.iter().map(|token| token.id).collect(),
+            weights: batch.weighted().map(|(_, weight)| weight).collect(),
             attempt: batch.attempt(),
             reason: batch.reason(),
             lost_before: batch.lost_before().total(),
-        });
+        }));
         let at_once = |outcome: &Outcome| outcome.answer == Answer::PanicAtOnce;
         let outcome = world.script().outcomes.pop_front_if_stable(at_once);
         if let Some(outcome) = outcome {

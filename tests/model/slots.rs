@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use backpressure::{BackpressureController, DrainReport, FlushReport, Permit, PushError, RefuseReason, ReserveError};
+use backpressure::{
+    BackpressureController, Delivery, DrainReport, FlushReport, Permit, PushError, RefuseReason, ReserveError,
+};
 
 use super::case::{Limit, Millis};
 use super::oracle::Fid;
@@ -19,6 +21,7 @@ type Controller = BackpressureController<Token>;
 #[allow(clippy::large_enum_variant, reason = "there are few of them, and a report is the last one")]
 pub enum Done {
     Pushed(Result<(), RefuseReason>),
+    Tracked(Result<Delivery<Token>, RefuseReason>),
     All(Result<usize, (RefuseReason, usize, Vec<Id>)>),
     Reserved(Result<Vec<Permit<Token>>, ReserveError>),
     Flushed(FlushReport),
@@ -44,6 +47,10 @@ impl Slot {
             Limit::None => Self::new(fid, async move { done(handle.push(token).await) }),
             Limit::At(limit) => Self::new(fid, async move { done(handle.push_timeout(token, duration(limit)).await) }),
         }
+    }
+
+    pub fn push_tracked(fid: Fid, handle: Controller, token: Token) -> Self {
+        Self::new(fid, async move { Done::Tracked(handle.push_tracked(token).await.map_err(given_back)) })
     }
 
     pub fn push_all(fid: Fid, handle: Controller, source: Source) -> Self {

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 
-use backpressure::{Batch, BatchId, LossReason, PushError, RefuseReason, WeakController};
+use backpressure::{Batch, BatchId, FlushReason, LossReason, PushError, RefuseReason, WeakController};
 
 use super::case::Outcome;
+use super::oracle_offers::Asked;
 
 pub type Id = u32;
 
@@ -72,14 +73,7 @@ impl Drop for Token {
 /// What happened in user code, in order.
 #[derive(Debug)]
 pub enum Event {
-    Called {
-        id: BatchId,
-        seqs: Vec<u64>,
-        items: Vec<Id>,
-        attempt: u32,
-        reason: backpressure::FlushReason,
-        lost_before: u64,
-    },
+    Called(Calling),
     /// The sink followed this outcome.
     Acted(Outcome),
     /// The call was dropped before it had answered.
@@ -88,6 +82,12 @@ pub enum Event {
     Lost {
         id: Option<Id>,
         reason: LossReason,
+        said: Option<String>,
+    },
+    /// Whoever waits for the fate of an item was woken, when so many were settled.
+    Woken {
+        id: Id,
+        settled: u64,
     },
     /// Somebody inside the sink or `on_loss` is about to push.
     Pushing {
@@ -95,6 +95,18 @@ pub enum Event {
         by_hook: bool,
     },
     Pushed(Result<(), RefuseReason>),
+}
+
+/// A call of the sink.
+#[derive(Debug)]
+pub struct Calling {
+    pub id: BatchId,
+    pub seqs: Vec<u64>,
+    pub items: Vec<Id>,
+    pub weights: Vec<u64>,
+    pub attempt: u32,
+    pub reason: FlushReason,
+    pub lost_before: u64,
 }
 
 /// A guard that the sink has put elsewhere.
@@ -121,6 +133,8 @@ pub struct World {
     pub weak: OnceLock<WeakController<Token>>,
     pub log: Mutex<Vec<Event>>,
     pub next: Mutex<Id>,
+    /// What strategies of the user's were asked.
+    pub asked: Mutex<Vec<Asked>>,
 }
 
 impl World {
@@ -185,6 +199,10 @@ impl Flag {
         self.0.swap(false, Ordering::Relaxed)
     }
 
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -192,7 +210,7 @@ impl Flag {
 
 impl Wake for Flag {
     fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
+        self.set();
     }
 }
 
