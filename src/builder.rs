@@ -21,6 +21,8 @@ use crate::state::Watermarks;
 use crate::strategy::Strategy;
 use crate::time::{Clock, ManualClock};
 
+/// What a controller without a name is called.
+const DEFAULT_NAME: &str = "default";
 /// The most items of a batch, unless the user says otherwise: more would not make a sink faster, only its latency longer.
 const DEFAULT_MAX_BATCH: usize = 5000;
 /// How long a partial batch waits: short beside any network round trip, long beside a burst.
@@ -34,6 +36,7 @@ const DEFAULT_DRAIN_ON_DROP: Duration = Duration::from_secs(25);
 ///
 /// | setting         | default                           | zero            | `MAX` |
 /// |-----------------|-----------------------------------|-----------------|-------|
+/// | `name`          | `"default"`                       |                 |       |
 /// | capacity        | none: the one decision to make    | an error        | an error above [`MAX_CAPACITY`] |
 /// | `strategy`      | [`Strategy::Block`]               |                 |       |
 /// | `watermarks`    | 0.5 and 0.8 of the capacity       | an error        |       |
@@ -44,6 +47,7 @@ const DEFAULT_DRAIN_ON_DROP: Duration = Duration::from_secs(25);
 /// | `drain_on_drop` | 25 s                              | nothing is waited for | for ever |
 #[must_use = "a builder builds nothing by itself"]
 pub struct Builder<T> {
+    name: Arc<str>,
     capacity: usize,
     strategy: Strategy<T>,
     watermarks: Watermarks,
@@ -59,6 +63,7 @@ pub struct Builder<T> {
 impl<T> Builder<T> {
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
+            name: DEFAULT_NAME.into(),
             capacity,
             strategy: Strategy::Block,
             watermarks: Watermarks::default(),
@@ -70,6 +75,16 @@ impl<T> Builder<T> {
             on_loss: None,
             clock: None,
         }
+    }
+
+    /// What it is called in metrics and events: the label `queue`. Default: `"default"`.
+    ///
+    /// Controllers of one name share their series: counters add up, and of the gauges the last one to publish is seen. So
+    /// give each a name of its own, one of few, as each name makes some fifty series. One that starts again under its name
+    /// goes on counting where the last one ended.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = name.into();
+        self
     }
 
     /// What happens to an item that finds no room. Default: [`Strategy::Block`].
@@ -231,6 +246,7 @@ impl<T: Send + 'static> Builder<T> {
         let settings = self.check()?;
         let clock = self.clock.map_or_else(Clock::start, Clock::Manual);
         let core = Core::new(Parameters {
+            name: self.name,
             capacity: self.capacity,
             settings,
             strategy: self.strategy,
@@ -262,6 +278,7 @@ impl<T: Send + 'static> Builder<T> {
 impl<T> fmt::Debug for Builder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
+            .field("name", &self.name)
             .field("capacity", &self.capacity)
             .field("strategy", &self.strategy)
             .field("watermarks", &self.watermarks)

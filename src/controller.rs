@@ -9,6 +9,7 @@ use crate::core::{Changes, Core};
 use crate::drain::{Drain, drain_blocking};
 use crate::error::{BuildError, PushError, ReserveError, WouldDeadlock};
 use crate::flush::{Flush, flush_blocking};
+use crate::health::Health;
 use crate::ledger::Snapshot;
 use crate::permit::{Permit, Reserve, ReserveMany};
 use crate::push::{Push, PushAll, PushTracked, push_blocking};
@@ -356,6 +357,26 @@ impl<T> BackpressureController<T> {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.core.snapshot()
+    }
+
+    /// Whether it does what it is for, and if not, why: for health checks.
+    ///
+    /// Computed when it is asked for; see [`Health`] for what is looked at.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.core.health()
+    }
+
+    /// Publishes the metrics now, for those who are about to read them.
+    ///
+    /// The flusher publishes them by itself: when a flush has an outcome, at most every 250 ms, every second while anything
+    /// is outstanding, and at the end. An idle controller publishes nothing. What changes without the flusher, such as the
+    /// refusals of a closed controller or the places that permits hold, is seen by then, or by this.
+    ///
+    /// It calls the recorder of this thread, and does nothing inside one. While another thread publishes, it leaves the
+    /// rest to that one.
+    pub fn publish(&self) {
+        self.core.publish();
     }
 
     /// Buffered + in flight, in `0 ..= max_capacity`. While the capacity is being changed it may be too high by the change.

@@ -3,12 +3,15 @@
 mod admit;
 mod changes;
 mod context;
+mod diary;
 mod ending;
+mod inform;
 mod levers;
 mod loss;
 mod pulled;
 mod retries;
 mod settle;
+mod vitals;
 
 use std::mem;
 use std::sync::Arc;
@@ -21,6 +24,8 @@ use tokio::sync::{Notify, watch};
 pub(crate) use self::admit::{Admitted, Queued};
 pub use self::changes::Changes;
 pub(crate) use self::context::Inside;
+use self::context::Telling;
+use self::diary::Diary;
 pub(crate) use self::ending::{DrainId, Ending};
 use self::levers::Levers;
 pub(crate) use self::levers::Settings;
@@ -40,6 +45,7 @@ use crate::report::FlushReport;
 use crate::state::{Levels, State};
 use crate::strategy::Strategy;
 use crate::sync::CachePadded;
+use crate::telemetry::Telemetry;
 use crate::time::{Clock, Tick};
 
 pub(crate) struct Core<T> {
@@ -53,6 +59,8 @@ pub(crate) struct Core<T> {
     /// There is no flusher: batches are pulled.
     is_pulled: bool,
     states: watch::Sender<State>,
+    telemetry: Telemetry,
+    name: Arc<str>,
     nonce: u64,
     drain_on_drop: Duration,
     handles: AtomicUsize,
@@ -73,10 +81,12 @@ pub(crate) struct Hangar<T> {
     /// The most items of a batch, as the strategy and the capacity leave it.
     max_batch: usize,
     ending: Ending<T>,
+    diary: Diary,
 }
 
 /// What a new controller is made of.
 pub(crate) struct Parameters<T> {
+    pub(crate) name: Arc<str>,
     pub(crate) capacity: usize,
     pub(crate) settings: Settings,
     pub(crate) strategy: Strategy<T>,
@@ -116,6 +126,7 @@ impl<T> Core<T> {
             settings: Arc::new(settings),
             max_batch,
             ending: Ending::default(),
+            diary: Diary::new(),
         };
         let gate = Gate::new(capacity, levels, parameters.clock, hangar)?;
         gate.lock().set_posture(parameters.strategy.posture());
@@ -127,6 +138,8 @@ impl<T> Core<T> {
             bell: Arc::default(),
             is_pulled: parameters.is_pulled,
             states: watch::Sender::new(State::Normal),
+            telemetry: Telemetry::new(&parameters.name),
+            name: parameters.name,
             nonce: parameters.nonce,
             drain_on_drop: parameters.drain_on_drop,
             handles: AtomicUsize::new(1),
@@ -270,6 +283,7 @@ impl<T> Core<T> {
             reason,
             lost_before,
             oldest,
+            started: None,
             extra: Duration::ZERO,
             is_counted: false,
             is_judged: false,
@@ -278,7 +292,7 @@ impl<T> Core<T> {
     }
 
     /// Hands a batch that is at home to a guard, for one attempt, which may take so long; `Duration::MAX` means for ever.
-    pub(crate) fn launch(self: &Arc<Self>, key: FlightKey) -> Option<(Batch<T>, Duration)> {
+    pub(crate) fn launch(self: &Arc<Self>, key: FlightKey, now: Tick) -> Option<(Batch<T>, Duration)> {
         let mut locked = self.gate.lock();
         let desk = locked.desk();
         let flight = desk.rest.flights.get_mut(key).filter(|flight| flight.phase == Phase::Home)?;
@@ -287,6 +301,7 @@ impl<T> Core<T> {
         }
         flight.attempts = flight.attempts.saturating_add(1);
         flight.phase = Phase::Out;
+        flight.started = Some(now);
         flight.extra = Duration::ZERO;
         let seqs = flight.seqs.clone();
         (flight.is_counted, flight.is_judged, flight.is_ok) = (false, false, false);
@@ -374,7 +389,10 @@ impl<T> Core<T> {
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let mut locked = self.gate.lock();
+        self.snapshot_in(&mut self.gate.lock())
+    }
+
+    fn snapshot_in(&self, locked: &mut Locked<'_, T, Hangar<T>>) -> Snapshot {
         let figures = locked.figures();
         let capacity = locked.capacity();
         let (waiting, waiting_producers) = locked.waiting();
@@ -411,6 +429,7 @@ impl<T> Core<T> {
             retried: ledger.retried,
             retry_waiting: at_home.map(|flight| flight.seqs.len() as u64).sum(),
             flushes: ledger.flushes,
+            batch_limit: desk.rest.max_batch as u64,
             panics: self.panics.load(Ordering::Relaxed),
             state,
             transitions,
@@ -420,13 +439,7 @@ impl<T> Core<T> {
     /// The age of the oldest item that is not settled, at most this.
     pub(crate) fn oldest_age(&self) -> Option<Duration> {
         let now = self.now();
-        let mut locked = self.gate.lock();
-        let figures = locked.figures();
-        let buffered = if figures.buffered > 0 { locked.oldest() } else { None };
-        let settled = |phase| matches!(phase, Phase::DeliveredOut | Phase::AbandonedOut);
-        let flights = locked.desk().rest.flights.iter().filter(|flight| !settled(flight.phase));
-        let oldest = flights.filter_map(|flight| flight.oldest).chain(buffered).min();
-        oldest.map(|oldest| now.since(oldest))
+        self.gate.lock().oldest_outstanding().map(|oldest| now.since(oldest))
     }
 
     pub(crate) fn state(&self) -> State {

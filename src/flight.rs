@@ -94,6 +94,8 @@ pub(crate) struct Flight<T> {
     pub(crate) reason: FlushReason,
     pub(crate) lost_before: Losses,
     pub(crate) oldest: Option<Tick>,
+    /// When its last attempt began.
+    pub(crate) started: Option<Tick>,
     /// More time before the flush timeout, as the sink asked.
     pub(crate) extra: Duration,
     /// The end of its last attempt was counted.
@@ -141,6 +143,16 @@ pub(crate) struct Failed<T> {
 }
 
 impl<T> Flight<T> {
+    /// How long its last attempt has taken.
+    pub(crate) fn took(&self, now: Tick) -> Duration {
+        self.started.map_or(Duration::ZERO, |started| now.since(started))
+    }
+
+    /// How old its oldest item is, at most.
+    pub(crate) fn age(&self, now: Tick) -> Duration {
+        self.oldest.map_or(Duration::ZERO, |oldest| now.since(oldest))
+    }
+
     /// Sorts the items by what the sink said of each, and otherwise by `unmarked`. Moved-out items cannot be sent again.
     pub(crate) fn sort(&mut self, unmarked: Unmarked) -> Sorted<T> {
         let seqs = mem::replace(&mut self.seqs, Seqs::List(Vec::new()));
@@ -183,6 +195,7 @@ impl<T> Flight<T> {
             reason: self.reason,
             lost_before,
             oldest: self.oldest,
+            started: None,
             extra: Duration::ZERO,
             is_counted: false,
             is_judged: false,
@@ -255,7 +268,7 @@ impl<T> Flights<T> {
         slot.1.take()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Flight<T>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Flight<T>> + Clone {
         self.slots.iter().filter_map(|(_, flight)| flight.as_ref())
     }
 
@@ -289,6 +302,7 @@ mod tests {
             reason: FlushReason::Full,
             lost_before: Losses::default(),
             oldest: None,
+            started: None,
             extra: Duration::ZERO,
             is_counted: false,
             is_judged: false,

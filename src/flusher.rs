@@ -163,7 +163,10 @@ impl<T: Send> Loop<T> {
         loop {
             let attempt = match self.queue.pop_front() {
                 None => match self.core.step(&mut *self.pace, &mut self.spare) {
-                    Step::Launch(key) => Attempt { key, tries: Tries::default() },
+                    Step::Launch(key) => {
+                        self.core.report_flush(key);
+                        Attempt { key, tries: Tries::default() }
+                    }
                     Step::Sleep(until) => {
                         self.rest(timer.as_mut(), until).await?;
                         continue;
@@ -191,7 +194,7 @@ impl<T: Send> Loop<T> {
     async fn rest(&mut self, timer: Pin<&mut Timer>, until: Option<Tick>) -> Result<(), NoTimer> {
         let is_large = self.spare.capacity() * size_of::<T>() > SPARE_BYTES;
         let idle = if is_large { self.core.now().after(SPARE_IDLE) } else { None };
-        wait(&self.core, timer, [until, idle].into_iter().flatten().min()).await?;
+        wait(&self.core, timer, earliest([until, idle])).await?;
         if idle.is_some_and(|idle| idle <= self.core.now()) {
             self.spare = Vec::new();
         }
@@ -208,6 +211,9 @@ impl<T: Send> Loop<T> {
         attempt.tries.start(self.core.now());
         let ended = call(&self.core, sink, attempt.key, timer.as_mut()).await?;
         let (end, error) = ended.parts();
+        if let Some(error) = &error {
+            self.core.note_failure(attempt.key, end, error);
+        }
         loop {
             match self.core.judge(attempt.key, end, error.as_ref(), &mut self.spare) {
                 Left::Nothing => break,
@@ -221,6 +227,7 @@ impl<T: Send> Loop<T> {
         }
         // The error is the user's.
         catch(|| drop((ended, error)));
+        self.core.inform();
         Ok(())
     }
 
@@ -275,18 +282,28 @@ async fn yield_once() {
     .await;
 }
 
-/// Waits for the bell, the moment, or drain's deadline.
+/// Waits for the bell, the moment, or drain's deadline; tells meanwhile what is due.
 async fn wait<T: Send>(core: &Core<T>, mut timer: Pin<&mut Timer>, until: Option<Tick>) -> Result<(), NoTimer> {
     let mut bell = pin!(core.bell().notified());
-    let until = [until, core.deadline()].into_iter().flatten().min();
-    timer.as_mut().arm(core.clock(), until)?;
+    let until = earliest([until, core.deadline()]);
     poll_fn(|cx| {
-        if bell.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Ok(()));
+        loop {
+            if bell.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            timer.as_mut().arm(core.clock(), earliest([until, core.inform()]))?;
+            ready!(timer.as_mut().poll(cx))?;
+            if until.is_some_and(|until| until <= core.now()) {
+                return Poll::Ready(Ok(()));
+            }
         }
-        timer.as_mut().poll(cx)
     })
     .await
+}
+
+/// `None` is never.
+fn earliest<const N: usize>(moments: [Option<Tick>; N]) -> Option<Tick> {
+    moments.into_iter().flatten().min()
 }
 
 /// One call of the sink, with its panics caught and its time limited.
@@ -296,8 +313,8 @@ async fn call<T: Send, S: BatchSink<T>>(
     key: FlightKey,
     mut timer: Pin<&mut Timer>,
 ) -> Result<Ended, NoTimer> {
-    let Some((batch, flush_timeout)) = core.launch(key) else { return Ok(Ended::Cancelled) };
     let started = core.now();
+    let Some((batch, flush_timeout)) = core.launch(key, started) else { return Ok(Ended::Cancelled) };
     let Some(answer) = catch(|| sink.flush(batch)) else { return Ok(Ended::Panicked) };
     let mut answer = pin!(Some(answer));
     let mut bell = pin!(core.bell().notified());
@@ -309,16 +326,20 @@ async fn call<T: Send, S: BatchSink<T>>(
             Some(Poll::Pending) => {}
             None => return Poll::Ready(Ok(Ended::Panicked)),
         }
-        while bell.as_mut().poll(cx).is_ready() {
-            bell.set(core.bell().notified());
+        loop {
+            while bell.as_mut().poll(cx).is_ready() {
+                bell.set(core.bell().notified());
+            }
+            let (extra, deadline) = core.limits(key);
+            let timeout = flush_timeout.checked_add(extra).and_then(|limit| started.after(limit));
+            let first = earliest([timeout, deadline]);
+            timer.as_mut().arm(core.clock(), earliest([first, core.inform()]))?;
+            ready!(timer.as_mut().poll(cx))?;
+            if first.is_some_and(|first| first <= core.now()) {
+                let is_over = deadline.is_some() && deadline == first;
+                return Poll::Ready(Ok(if is_over { Ended::Cancelled } else { Ended::TimedOut }));
+            }
         }
-        let (extra, deadline) = core.limits(key);
-        let timeout = flush_timeout.checked_add(extra).and_then(|limit| started.after(limit));
-        let first = [timeout, deadline].into_iter().flatten().min();
-        timer.as_mut().arm(core.clock(), first)?;
-        ready!(timer.as_mut().poll(cx))?;
-        let is_over = deadline.is_some() && deadline == first;
-        Poll::Ready(Ok(if is_over { Ended::Cancelled } else { Ended::TimedOut }))
     })
     .await;
     timer.arm(core.clock(), None)?;

@@ -7,6 +7,7 @@
 mod displace;
 #[cfg(all(test, backpressure_loom))]
 mod loom;
+mod notes;
 mod release;
 mod resize;
 mod stamps;
@@ -29,6 +30,7 @@ use crate::error::RefuseReason;
 use crate::ledger::{Ledger, Outcome, Refusals};
 use crate::receipt::{Fate, Receipt};
 use crate::ring::{HeadGuard, Ring, Word};
+use crate::spread::Spread;
 use crate::state::{Levels, Machine, Posture, Reflex, Scale, State, StateCell, Transitions};
 use crate::sync::{Fault, fault};
 use crate::time::{Clock, Tick};
@@ -56,6 +58,12 @@ pub(crate) struct Desk<T, R> {
     empty: bool,
     /// The flusher sleeps until the buffer reaches this place, or until something else happens.
     sleeper: Option<Option<Word>>,
+    /// How long producers have waited: those whose wait is over.
+    pub(crate) waits: Spread,
+    /// Since when the state is what it is.
+    pub(crate) state_since: Tick,
+    /// The flusher wants to hear of the next loss, and of the next change of the state.
+    pub(crate) is_watched: bool,
     pub(crate) rest: R,
 }
 
@@ -124,6 +132,9 @@ impl<T, R> Gate<T, R> {
             tags: Tags::new(),
             empty: true,
             sleeper: None,
+            waits: Spread::default(),
+            state_since: clock.now(),
+            is_watched: false,
             rest,
         };
         let gate = Self {
@@ -167,7 +178,7 @@ impl<T, R> Gate<T, R> {
     }
 
     pub(crate) fn lock(&self) -> Locked<'_, T, R> {
-        Locked { gate: self, head: self.ring.lock(), effects: Effects::default() }
+        Locked { gate: self, head: self.ring.lock(), effects: Effects::default(), now: None }
     }
 
     /// The published state.
@@ -225,6 +236,8 @@ pub(crate) struct Locked<'a, T, R> {
     gate: &'a Gate<T, R>,
     head: HeadGuard<'a, T, Desk<T, R>>,
     effects: Effects,
+    /// Of this section, once somebody has asked.
+    now: Option<Tick>,
 }
 
 impl<T, R> Locked<'_, T, R> {
@@ -303,7 +316,9 @@ impl<T, R> Locked<'_, T, R> {
 
     /// Queues a waiter. The caller has found the ring full under this lock.
     pub(crate) fn park(&mut self, parked: Parked<T>, waker: Waker) -> Key {
-        let key = self.head.waiters.enqueue(parked, waker);
+        let now = self.now();
+        self.head.waits.reserve();
+        let key = self.head.waiters.enqueue(parked, waker, now);
         if !fault(Fault::EnqueueSilent) {
             // A producer that waits is a reason to flush.
             self.rouse();
@@ -320,6 +335,9 @@ impl<T, R> Locked<'_, T, R> {
     /// handed over go back, if they were not shut out already; `None` is the producer's own wish.
     pub(crate) fn dequeue(&mut self, key: Key, reason: Option<RefuseReason>) -> (Wait<T>, Option<Waker>) {
         let before = self.head.waiters.items();
+        if let Some(since) = self.head.waiters.since(key) {
+            self.note_wait(since);
+        }
         let waker = self.head.waiters.take_waker(key);
         let wait = self.head.waiters.remove(key);
         let left = (before - self.head.waiters.items()) as u64;
@@ -371,6 +389,9 @@ impl<T, R> Locked<'_, T, R> {
         }
         self.note_peak();
         self.head.free(positions.end - positions.start);
+        if outcome != Outcome::Delivered {
+            self.note_watched();
+        }
         let desk: &mut Desk<T, R> = &mut self.head;
         desk.ledger.settle(positions, outcome, &mut self.effects.wakers);
     }
@@ -380,7 +401,9 @@ impl<T, R> Locked<'_, T, R> {
         if !self.head.close() {
             return;
         }
-        while let Some((items, granted, waker)) = self.head.waiters.pop_shut() {
+        while let Some(since) = self.head.waiters.oldest() {
+            let Some((items, granted, waker)) = self.head.waiters.pop_shut() else { break };
+            self.note_wait(since);
             self.gate.refusals.add(RefuseReason::Closed, items);
             self.effects.wakers.extend(waker);
             if granted > 0 {
@@ -411,19 +434,6 @@ impl<T, R> Locked<'_, T, R> {
     /// Has the flusher look, whether it sleeps or waits for the sink.
     pub(crate) fn ring_bell(&mut self) {
         self.effects.bell = true;
-    }
-
-    /// Notes that whatever comes from here on comes at `now` or later.
-    pub(crate) fn stamp(&mut self, now: Tick) {
-        let next = self.head.taken_total() + self.head.buffered(self.head.tail_exact());
-        self.head.stamps.note(next, now);
-    }
-
-    /// The oldest buffered item was accepted no earlier than this.
-    pub(crate) fn oldest(&mut self) -> Option<Tick> {
-        let taken = self.head.taken_total();
-        self.head.stamps.forget_before(taken);
-        self.head.stamps.earliest(taken)
     }
 
     /// The state and its history.
@@ -501,8 +511,10 @@ impl<T, R> Locked<'_, T, R> {
 
     /// Takes the waiters that have all they wanted off the queue, to be woken.
     fn dismiss_served(&mut self) {
-        while let Some(waker) = self.head.waiters.pop_served() {
+        while let Some(since) = self.head.waiters.oldest() {
+            let Some(waker) = self.head.waiters.pop_served() else { return };
             self.effects.wakers.push(waker);
+            self.note_wait(since);
         }
     }
 
@@ -517,6 +529,8 @@ impl<T, R> Locked<'_, T, R> {
             if let Some(state) = self.head.machine.observe(depth, word.is_closed()) {
                 self.gate.state.set(state, self.head.posture);
                 self.effects.state = true;
+                self.head.state_since = self.now();
+                self.note_watched();
             }
             let at = self.next_alarm();
             self.head.arm(at);
@@ -546,25 +560,5 @@ impl<T, R> Locked<'_, T, R> {
         if stuck && !fault(Fault::TargetBeyondLimit) || !word.place().is_before(target) {
             self.rouse();
         }
-    }
-
-    fn note_first(&mut self, word: Word) {
-        let is_empty = self.head.buffered(word) == 0;
-        if self.head.empty && !is_empty {
-            let (position, now) = (self.head.taken_total(), self.gate.clock.now());
-            self.head.stamps.note(position, now);
-        }
-        self.head.empty = is_empty;
-    }
-
-    /// The depth is about to fall.
-    #[inline]
-    fn note_peak(&mut self) {
-        // Once it was full there is nothing to learn.
-        if self.head.ledger.peak_depth == self.gate.max_capacity() as u64 {
-            return;
-        }
-        let depth = self.head.depth(self.head.tail());
-        self.head.ledger.peak_depth = self.head.ledger.peak_depth.max(depth);
     }
 }

@@ -83,7 +83,18 @@ impl Losses {
         self.failed + self.evicted + self.expired + self.purged + self.abandoned
     }
 
-    fn since(&self, earlier: &Self) -> Self {
+    /// All of them, by reason.
+    pub(crate) const fn by_reason(&self) -> [(LossReason, u64); 5] {
+        [
+            (LossReason::Failed, self.failed),
+            (LossReason::Evicted, self.evicted),
+            (LossReason::Expired, self.expired),
+            (LossReason::Purged, self.purged),
+            (LossReason::Abandoned, self.abandoned),
+        ]
+    }
+
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             failed: self.failed - earlier.failed,
             evicted: self.evicted - earlier.evicted,
@@ -276,6 +287,19 @@ impl Refused {
     pub const fn total(&self) -> u64 {
         self.full + self.timed_out + self.closed + self.sampled + self.too_large + self.would_deadlock + self.no_timer
     }
+
+    /// All of them, by reason.
+    pub(crate) const fn by_reason(&self) -> [(RefuseReason, u64); RefuseReason::COUNT] {
+        [
+            (RefuseReason::Full, self.full),
+            (RefuseReason::TimedOut, self.timed_out),
+            (RefuseReason::Closed, self.closed),
+            (RefuseReason::Sampled, self.sampled),
+            (RefuseReason::TooLarge, self.too_large),
+            (RefuseReason::WouldDeadlock, self.would_deadlock),
+            (RefuseReason::NoTimer, self.no_timer),
+        ]
+    }
 }
 
 /// All figures of one controller at one instant, in items since it was built.
@@ -335,7 +359,9 @@ pub struct Snapshot {
     pub retry_waiting: u64,
     /// Calls of the sink.
     pub flushes: Flushes,
-    /// Panics of hooks and of items' `Drop` that were caught; the sink's are in `flushes`.
+    /// The most items of a batch.
+    pub batch_limit: u64,
+    /// Panics of hooks, recorders, subscribers and of items' `Drop` that were caught; the sink's are in `flushes`.
     pub panics: u64,
     /// The state of the buffer.
     pub state: State,

@@ -22,12 +22,14 @@ mod controller;
 mod core;
 mod drain;
 mod error;
+mod events;
 mod flight;
 mod flush;
 mod flusher;
 mod gate;
 #[cfg(any(doc, doctest))]
 pub mod guide;
+mod health;
 mod ledger;
 mod pace;
 mod panics;
@@ -41,9 +43,11 @@ mod retry;
 mod ring;
 mod sink;
 mod splitmix;
+mod spread;
 mod state;
 mod strategy;
 mod sync;
+mod telemetry;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 mod thread;
@@ -64,6 +68,7 @@ pub use crate::error::{
 };
 pub use crate::flush::Flush;
 pub use crate::flusher::Flusher;
+pub use crate::health::{Health, HealthReason, HealthStatus};
 pub use crate::ledger::{AuditError, Flushes, Losses, Refused, Snapshot};
 pub use crate::pace::FlushReason;
 pub use crate::permit::{Permit, Permits, Reserve, ReserveMany};

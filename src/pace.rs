@@ -64,6 +64,9 @@ pub enum FlushReason {
 }
 
 impl FlushReason {
+    /// All reasons.
+    pub(crate) const ALL: [Self; 6] = [Self::Full, Self::Linger, Self::Room, Self::Flush, Self::Drain, Self::Idle];
+
     /// The name in lower case, as in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

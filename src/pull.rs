@@ -155,8 +155,10 @@ impl<T> Batches<T> {
 
     /// `None` if it was settled meanwhile.
     fn launch(&self, key: FlightKey, mut tries: Tries) -> Option<Batch<T>> {
-        tries.start(self.core.now());
-        let (batch, _) = self.core.launch(key)?;
+        let now = self.core.now();
+        tries.start(now);
+        let (batch, _) = self.core.launch(key, now)?;
+        self.core.report_flush(key);
         Some(batch.with_tries(tries))
     }
 
@@ -180,11 +182,13 @@ impl<T> Stream for Batches<T> {
                 Found::Batch(key, tries) => {
                     let Some(batch) = this.launch(key, tries) else { continue };
                     budget.made_progress();
+                    this.core.inform();
                     this.rest.as_mut().stop(this.core.clock());
                     return Poll::Ready(Some(batch));
                 }
                 Found::Nothing(until) => {
-                    let rest = this.rest.as_mut().poll(this.core.bell(), this.core.clock(), until, cx);
+                    let told = this.core.inform();
+                    let rest = this.rest.as_mut().poll(this.core.bell(), this.core.clock(), [until, told], cx);
                     // The runtime goes down: nobody will wake us.
                     if let Err(NoTimer) = ready!(rest) {
                         this.end();
@@ -241,11 +245,12 @@ impl Rest {
         Self { bell: Arc::clone(bell).notified_owned(), timer: Timer::new() }
     }
 
+    /// Waits for the bell, for the first moment, which needs a timer, or for the second one, if there is a timer.
     fn poll(
         self: Pin<&mut Self>,
         bell: &Arc<Notify>,
         clock: &Clock,
-        until: Option<Tick>,
+        [until, told]: [Option<Tick>; 2],
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), NoTimer>> {
         let mut this = self.project();
@@ -253,7 +258,8 @@ impl Rest {
             this.bell.set(Arc::clone(bell).notified_owned());
             return Poll::Ready(Ok(()));
         }
-        if let Err(NoTimer) = this.timer.as_mut().arm(clock, until) {
+        let first = [until, told].into_iter().flatten().min();
+        if this.timer.as_mut().arm(clock, first).is_err() && until.is_some() {
             panic!("a stream of batches that has to wait for the time: {}", DriveError::NoTimer);
         }
         this.timer.poll(cx)

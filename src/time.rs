@@ -9,7 +9,7 @@ mod manual;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
@@ -80,6 +80,13 @@ impl Clock {
             Self::Manual(clock) => Some(clock.seed()),
         }
     }
+
+    /// A moment as Unix time, for those who read timestamps; the system's clock can step, so nothing is scheduled by it.
+    #[allow(clippy::disallowed_methods, reason = "the one place that asks for the time")]
+    pub(crate) fn unix(&self, tick: Tick) -> Duration {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        now.saturating_sub(self.now().since(tick))
+    }
 }
 
 /// No timer can be had: outside a tokio runtime, in one without time enabled, or in one that is going down.
@@ -118,6 +125,7 @@ impl Timer {
         *this.at = at;
         match clock {
             Clock::Tokio { origin } => {
+                this.sleep.set(None);
                 let sleep = at.map(|at| sleep_until(*origin, at)).transpose()?;
                 this.sleep.set(sleep.flatten());
             }

@@ -2,7 +2,7 @@
 //!
 //! The check reads the text of `src`, comments, strings and `#[cfg(test)]` code taken out, and follows `crate::`,
 //! `self::` and `super::` paths wherever they stand, groups included. Besides the floors it holds what belongs to a
-//! place: unsafe code to the ring, a clock to `time`, loom to `sync`, metrics to `telemetry`, purity to floor 3.
+//! place: unsafe code to the ring, a clock to `time`, loom to `sync`, metrics to `telemetry`, tracing to `events`, purity to floor 3.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,9 +19,9 @@ mod tokens;
 const FLOORS: [&[&str]; 8] = [
     &["sync", "time", "error", "panics", "splitmix", "thread"],
     &["ring"],
-    &["gate", "state", "ledger", "receipt"],
+    &["gate", "state", "ledger", "receipt", "spread"],
     &["strategy", "pace", "retry"],
-    &["core", "batch", "flight", "report", "telemetry"],
+    &["core", "batch", "flight", "report", "telemetry", "health", "events"],
     &["sink", "flusher", "pull"],
     &["builder", "controller", "push", "permit", "flush", "drain", "watch", "handle"],
     &["adapt", "guide", "test_util"],
@@ -210,6 +210,9 @@ impl Checker<'_> {
             }
             if name == "metrics" && leads && self.path != "telemetry.rs" {
                 self.fault(line, "only telemetry.rs names metrics".to_owned());
+            }
+            if name == "tracing" && leads && self.path != "events.rs" {
+                self.fault(line, "only events.rs names tracing".to_owned());
             }
             if pure && (name == "tokio" || name == "atomic" || name.starts_with("Atomic") || name == "Clock") {
                 self.fault(line, format!("`{name}` on the floor of pure decisions"));
@@ -471,6 +474,8 @@ fn what_belongs_to_one_place_is_found_elsewhere() {
     assert_found("core.rs", "metrics::counter!(\"x\");", "metrics");
     assert_found("core.rs", "use metrics as m;", "metrics");
     assert_clean("telemetry.rs", "use metrics::counter;");
+    assert_found("flusher.rs", "tracing::warn!(\"x\");", "tracing");
+    assert_clean("events.rs", "use tracing::warn;");
     assert_found("gate.rs", "loom::thread::yield_now();", "loom");
     assert_clean("sync.rs", "loom::thread::yield_now();");
     assert_found("error.rs", &"\n".repeat(LINES), "600 lines");

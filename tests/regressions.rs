@@ -343,7 +343,7 @@ fn s_z13_every_wait_is_on_the_monotonic_clock() {
         assert_eq!(c.drain(HOUR).await.leftovers, [0]);
         assert_eq!(start.elapsed(), HOUR);
     });
-    // And nothing else could be asked: the wall clock stands nowhere.
+    // And nothing else could be asked: the wall clock stands in no other file than the one that makes timestamps of moments.
     let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
     let mut uses = Vec::new();
     let mut folders = vec![std::path::PathBuf::from(sources)];
@@ -353,6 +353,9 @@ fn s_z13_every_wait_is_on_the_monotonic_clock() {
             if path.is_dir() {
                 folders.push(path);
             } else {
+                if path.ends_with("src/time.rs") {
+                    continue;
+                }
                 let text = std::fs::read_to_string(&path).unwrap();
                 uses.extend(text.lines().filter(|line| line.contains("SystemTime")).map(str::to_owned));
             }

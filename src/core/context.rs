@@ -1,4 +1,5 @@
-//! Whether this thread is inside the flusher of a controller: a push that waits there would wait for itself.
+//! Where this thread is: inside the flusher of a controller, where a push that waits would wait for itself; or inside what a
+//! controller tells, where telling more would never end.
 
 use std::cell::Cell;
 use std::ptr;
@@ -7,6 +8,7 @@ use super::Core;
 
 thread_local! {
     static INSIDE: Cell<*const ()> = const { Cell::new(ptr::null()) };
+    static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Marks this thread as inside a flusher until it is dropped.
@@ -25,6 +27,24 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         INSIDE.set(self.before);
+    }
+}
+
+/// Marks this thread as telling something to a recorder or a subscriber until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Telling(());
+
+impl Telling {
+    /// `None` if it does so already.
+    pub(crate) fn enter() -> Option<Self> {
+        let is_telling = TELLING.try_with(|telling| telling.replace(true)).unwrap_or(true);
+        (!is_telling).then(|| Self(()))
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        let _ = TELLING.try_with(|telling| telling.set(false));
     }
 }
 

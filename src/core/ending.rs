@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::settle::{settle_failed, settle_runs};
+use super::settle::{End, settle_failed, settle_runs};
 use super::{Core, Hangar, Step, wake_all};
 use crate::error::LossReason;
 use crate::flight::{Failed, Phase, Unmarked};
@@ -50,6 +50,10 @@ impl<T> Default for Ending<T> {
 }
 
 impl<T> Ending<T> {
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
     pub(super) fn deadline(&self) -> Option<Tick> {
         self.deadline
     }
@@ -111,6 +115,7 @@ impl<T> Core<T> {
         let (not_returned, permits_out) = (ending.not_returned, ending.permits_out);
         drop(locked);
         self.sweep();
+        self.publish();
         Poll::Ready(DrainReport { totals: self.snapshot(), leftovers, not_returned, permits_out })
     }
 
@@ -128,20 +133,28 @@ impl<T> Core<T> {
 
     /// Ends the controller here and now: what is not settled is abandoned. The second time only what came late is.
     pub(crate) fn finish(&self) {
+        let now = self.now();
         let mut patience = Patience::new();
         loop {
             let mut locked = self.gate.lock();
+            if !locked.figures().is_closed {
+                locked.desk().rest.diary.is_gone = true;
+            }
             locked.close();
-            let cut = abandon_flights(&mut locked);
+            let cut = abandon_flights(&mut locked, now);
             abandon_buffer(&mut locked);
             let is_whole = locked.figures().buffered == 0;
-            if is_whole || patience.is_exhausted() {
-                return self.conclude(locked, cut);
-            }
             self.apply(locked.finish());
             self.tell(cut);
+            if is_whole || patience.is_exhausted() {
+                break;
+            }
             patience.wait();
         }
+        // The last figures are out before anybody learns that it is over.
+        self.report_end();
+        self.publish();
+        self.conclude();
     }
 
     /// Ends a controller without a flusher once all is settled: its consumer need not come and look.
@@ -157,7 +170,10 @@ impl<T> Core<T> {
         }
     }
 
-    fn conclude(&self, mut locked: Locked<'_, T, Hangar<T>>, cut: Cut<T>) {
+    fn conclude(&self) {
+        let mut locked = self.gate.lock();
+        // What a permit has sent since.
+        abandon_buffer(&mut locked);
         let permits_out = locked.figures().reserved;
         let ending = &mut locked.desk().rest.ending;
         if !mem::replace(&mut ending.is_finished, true) {
@@ -171,7 +187,6 @@ impl<T> Core<T> {
         }
         self.apply(locked.finish());
         wake_all(wakers);
-        self.tell(cut);
         self.lose_all(orphans, LossReason::Abandoned, None);
     }
 
@@ -238,6 +253,9 @@ impl<T> Core<T> {
 impl<T> Drop for Core<T> {
     fn drop(&mut self) {
         self.sweep();
+        // The user's, too.
+        let error = self.gate.lock().desk().rest.diary.last_error.take();
+        self.drop_items(error);
     }
 }
 
@@ -277,7 +295,7 @@ struct Cut<T> {
 
 /// Settles what the sink has judged of the batches, moves what is left of those at home to the leftovers, and counts what
 /// is out as not returned.
-fn abandon_flights<T>(locked: &mut Locked<'_, T, Hangar<T>>) -> Cut<T> {
+fn abandon_flights<T>(locked: &mut Locked<'_, T, Hangar<T>>, now: Tick) -> Cut<T> {
     let mut cut = Cut { delivered: Vec::new(), failed: Vec::new() };
     for key in locked.desk().rest.flights.keys() {
         let desk = locked.desk();
@@ -285,6 +303,7 @@ fn abandon_flights<T>(locked: &mut Locked<'_, T, Hangar<T>>) -> Cut<T> {
         let Some(flight) = hangar.flights.get_mut(key) else { continue };
         if flight.attempts > 0 && !mem::replace(&mut flight.is_counted, true) {
             desk.ledger.flushes.cancelled += 1;
+            hangar.diary.meters.attempt(End::Cancelled, flight.reason, flight.seqs.len(), flight.took(now));
         }
         match flight.phase {
             Phase::DeliveredOut | Phase::AbandonedOut => {}
@@ -336,6 +355,7 @@ mod tests {
         let told = Arc::new(AtomicUsize::new(0));
         let hook = Arc::clone(&told);
         let core = Core::new(Parameters {
+            name: "test".into(),
             capacity: 2,
             settings: Settings {
                 watermarks: Watermarks::default(),

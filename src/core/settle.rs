@@ -79,6 +79,7 @@ impl<T> Core<T> {
         error: Option<&Arc<dyn Error + Send + Sync>>,
         spare: &mut Vec<T>,
     ) -> Left {
+        let now = self.now();
         let mut locked = self.gate.lock();
         let desk = locked.desk();
         let Some(flight) = desk.rest.flights.get_mut(key) else { return Left::Nothing };
@@ -87,6 +88,10 @@ impl<T> Core<T> {
         }
         if !mem::replace(&mut flight.is_counted, true) {
             *end.counter(&mut desk.ledger.flushes) += 1;
+            desk.rest.diary.meters.attempt(end, flight.reason, flight.seqs.len(), flight.took(now));
+            if end == End::Ok {
+                desk.rest.diary.last_success = Some(now);
+            }
         }
         let is_home = flight.phase == Phase::Home;
         let is_ok = end == End::Ok || flight.is_ok;
@@ -98,6 +103,9 @@ impl<T> Core<T> {
         let sorted = flight.sort(if is_ok { Unmarked::Delivered } else { Unmarked::Left });
         let Sorted { delivered, delivered_items, failed, left, left_items } = sorted;
         let remains = left.len() > 0;
+        if !remains {
+            desk.rest.diary.meters.settled(flight.age(now));
+        }
         if remains {
             let changed = delivered.len() > 0 || !failed.is_empty();
             flight.id = if changed { flight.id.part_of(left.get(0)) } else { flight.id };
@@ -120,8 +128,11 @@ impl<T> Core<T> {
 
     /// The final verdict: what is left of a batch has failed.
     pub(crate) fn fail(&self, key: FlightKey, error: &Arc<dyn Error + Send + Sync>) {
+        let now = self.now();
         let mut locked = self.gate.lock();
-        let Some(flight) = locked.desk().rest.flights.remove(key) else { return };
+        let hangar = &mut locked.desk().rest;
+        let Some(flight) = hangar.flights.remove(key) else { return };
+        hangar.diary.meters.settled(flight.age(now));
         settle_runs(&mut locked, &flight.seqs, Outcome::Failed, Some(error));
         self.apply(locked.finish());
         self.lose_all(flight.items, LossReason::Failed, Some(error));
@@ -167,6 +178,32 @@ impl<T> Core<T> {
 }
 
 impl End {
+    /// All of them.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Ok,
+        Self::Retry,
+        Self::Throttled,
+        Self::TooLarge,
+        Self::Permanent,
+        Self::Panicked,
+        Self::TimedOut,
+        Self::Cancelled,
+    ];
+
+    /// The name in snake case, for metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Retry => "retry",
+            Self::Throttled => "throttled",
+            Self::TooLarge => "too_large",
+            Self::Permanent => "permanent",
+            Self::Panicked => "panicked",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
     fn counter(self, flushes: &mut Flushes) -> &mut u64 {
         match self {
             Self::Ok => &mut flushes.ok,

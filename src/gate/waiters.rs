@@ -12,6 +12,7 @@ use std::task::Waker;
 
 use super::tags::Tag;
 use crate::receipt::Receipt;
+use crate::time::Tick;
 
 /// What a waiter has parked here: its items, not a claim.
 #[derive(Debug)]
@@ -111,6 +112,8 @@ struct Node<T> {
     next: usize,
     parked: Option<Parked<T>>,
     waker: Option<Waker>,
+    /// Since when it waits.
+    since: Tick,
 }
 
 const NIL: usize = usize::MAX;
@@ -130,10 +133,11 @@ impl<T> Waiters<T> {
         Self { nodes: Vec::new(), free: NIL, head: NIL, tail: NIL, queued: 0, items: 0 }
     }
 
-    pub(crate) fn enqueue(&mut self, parked: Parked<T>, waker: Waker) -> Key {
+    pub(crate) fn enqueue(&mut self, parked: Parked<T>, waker: Waker, since: Tick) -> Key {
         self.items += parked.items();
         self.queued += 1;
-        let node = Node { phase: Phase::Queued, prev: self.tail, next: NIL, parked: Some(parked), waker: Some(waker) };
+        let (parked, waker) = (Some(parked), Some(waker));
+        let node = Node { phase: Phase::Queued, prev: self.tail, next: NIL, parked, waker, since };
         let index = if self.free == NIL {
             self.nodes.push(node);
             self.nodes.len() - 1
@@ -218,6 +222,16 @@ impl<T> Waiters<T> {
         }
     }
 
+    /// Since when the oldest waiter waits.
+    pub(crate) fn oldest(&self) -> Option<Tick> {
+        self.nodes.get(self.head).map(|node| node.since)
+    }
+
+    /// Since when the waiter has waited, if it still does.
+    pub(crate) fn since(&self, key: Key) -> Option<Tick> {
+        self.nodes.get(key.0).filter(|node| node.phase == Phase::Queued).map(|node| node.since)
+    }
+
     /// Takes the oldest waiter off the queue if it was served; its waker is to be woken.
     pub(crate) fn pop_served(&mut self) -> Option<Waker> {
         let node = self.nodes.get(self.head)?;
@@ -294,7 +308,7 @@ mod tests {
     use super::*;
 
     fn park(waiters: &mut Waiters<u32>, item: u32) -> Key {
-        waiters.enqueue(Parked::One(Some(item)), Waker::noop().clone())
+        waiters.enqueue(Parked::One(Some(item)), Waker::noop().clone(), Tick::default())
     }
 
     #[test]
@@ -329,7 +343,7 @@ mod tests {
     #[test]
     fn a_reservation_is_served_when_all_its_places_are_granted() {
         let mut waiters: Waiters<u32> = Waiters::new();
-        let key = waiters.enqueue(Parked::Permits { wanted: 3, granted: 0 }, Waker::noop().clone());
+        let key = waiters.enqueue(Parked::Permits { wanted: 3, granted: 0 }, Waker::noop().clone(), Tick::default());
         waiters.grant(2);
         assert!(waiters.pop_served().is_none());
         assert!(matches!(waiters.next_want(), Some(Want::Reserve(1))));
@@ -342,7 +356,7 @@ mod tests {
     fn only_reservations_of_too_many_places_are_sent_away() {
         let mut waiters: Waiters<u32> = Waiters::new();
         let reserve = |waiters: &mut Waiters<u32>, wanted| {
-            waiters.enqueue(Parked::Permits { wanted, granted: 0 }, Waker::noop().clone())
+            waiters.enqueue(Parked::Permits { wanted, granted: 0 }, Waker::noop().clone(), Tick::default())
         };
         let first = reserve(&mut waiters, 4);
         waiters.grant(3);
@@ -363,7 +377,7 @@ mod tests {
     #[test]
     fn an_item_that_was_put_back_comes_first_again() {
         let mut waiters = Waiters::new();
-        waiters.enqueue(Parked::Many(VecDeque::from([1, 2])), Waker::noop().clone());
+        waiters.enqueue(Parked::Many(VecDeque::from([1, 2])), Waker::noop().clone(), Tick::default());
         for expected in [1, 1] {
             let Some(Want::Store(item, _)) = waiters.next_want() else { unreachable!("there are two") };
             assert_eq!((item, waiters.items()), (expected, 1));
@@ -375,7 +389,7 @@ mod tests {
     #[test]
     fn shut_returns_what_was_not_handed_over() {
         let mut waiters = Waiters::new();
-        let key = waiters.enqueue(Parked::Many(VecDeque::from([1, 2, 3])), Waker::noop().clone());
+        let key = waiters.enqueue(Parked::Many(VecDeque::from([1, 2, 3])), Waker::noop().clone(), Tick::default());
         assert!(matches!(waiters.next_want(), Some(Want::Store(1, _))));
         assert!(matches!(waiters.pop_shut(), Some((2, 0, Some(_)))));
         assert!(waiters.pop_shut().is_none());
