@@ -104,6 +104,25 @@ need() {
     printf '[%s] built %s in %d s\n' "$check" "$tool" "$((SECONDS - began))"
 }
 
+# Prometheus' own linter, out of Debian's package of it: the one file is taken, nothing is installed or started.
+need_promtool() {
+    local began=$SECONDS package
+    command -v promtool >/dev/null && return
+    need_program apt-get "getting promtool, which is not there,"
+    need_program dpkg-deb "unpacking promtool"
+    package=$(mktemp -d)
+    (
+        cd "$package"
+        apt-get -qq download prometheus 2>/dev/null || { apt-get -qq update && apt-get -qq download prometheus; }
+        dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xf - ./usr/bin/promtool
+    ) || fail "promtool is missing and cannot be had from the package prometheus"
+    mkdir -p "$tools/bin"
+    mv "$package/usr/bin/promtool" "$tools/bin/promtool"
+    rm -rf "$package"
+    promtool --version >/dev/null 2>&1 || fail "promtool was unpacked and cannot be run"
+    printf '[%s] unpacked promtool in %d s\n' "$check" "$((SECONDS - began))"
+}
+
 # Nightly with the runtime of a sanitizer (asan, tsan): need_sanitizer RUNTIME
 need_sanitizer() {
     local root

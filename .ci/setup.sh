@@ -17,5 +17,6 @@ need cargo-deny
 need cargo-fuzz
 need cargo-hack
 need cargo-public-api
+need_promtool
 
-did="$(rustc --version), $(rustc +nightly --version), nextest, deny, fuzz, hack and public-api are there"
+did="$(rustc --version), $(rustc +nightly --version), nextest, deny, fuzz, hack, public-api and promtool are there"
