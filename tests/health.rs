@@ -1,0 +1,216 @@
+//! `health()`: whether a controller does what it is for, and why not.
+
+mod support;
+
+use backpressure::{
+    BackpressureController, Batch, FlushError, Health, HealthReason, HealthStatus, Retry, State, Strategy,
+};
+
+use self::support::{Gate, HOUR, Log, SEC, failing, gated, hung, idle, ms, ok, paused, secs};
+
+/// The names of what is wrong.
+fn names(health: &Health) -> Vec<&'static str> {
+    let name = |reason: &HealthReason| match reason {
+        HealthReason::Retrying { .. } => "retrying",
+        HealthReason::SinkHangs { .. } => "hangs",
+        HealthReason::BlockedProducers { .. } => "blocked",
+        HealthReason::Losing { .. } => "losing",
+        HealthReason::Full { .. } => "full",
+        HealthReason::FlusherStalled { .. } => "stalled",
+        HealthReason::FlusherGone => "gone",
+        HealthReason::Draining => "draining",
+        HealthReason::Ended => "ended",
+        _ => "unknown",
+    };
+    health.reasons.iter().map(name).collect()
+}
+
+fn builder(capacity: usize) -> backpressure::Builder<u64> {
+    BackpressureController::builder(capacity).fixed(capacity.min(4), ms(5))
+}
+
+#[test]
+fn from_the_fifth_attempt_on_it_is_degraded_and_names_the_error() {
+    paused(|| async {
+        let log = Log::default();
+        let retry = Retry::exponential(SEC, SEC).without_jitter();
+        let c = builder(10).retry(retry).spawn(failing(6, &log)).unwrap();
+        c.try_push(1).unwrap();
+        // Attempts at 0, 1, 2, 3, 4 s; the seventh, at 6 s, works.
+        tokio::time::sleep(ms(3_500)).await;
+        assert!(c.health().is_healthy(), "{}", c.health());
+        tokio::time::sleep(SEC).await;
+        let health = c.health();
+        assert_eq!((health.status, names(&health)), (HealthStatus::Degraded, vec!["retrying"]));
+        let [HealthReason::Retrying { attempts: 5, items: 1, error: Some(error), .. }] = &health.reasons[..] else {
+            panic!("{health:?}")
+        };
+        assert_eq!(error.to_string(), "down");
+        assert!(health.to_string().ends_with("sent 5 times, last error: down"), "{health}");
+        tokio::time::sleep(secs(4)).await;
+        assert_eq!(log.items(), [1]);
+        assert_eq!(names(&c.health()), ["retrying"], "it does not flap");
+        tokio::time::sleep(secs(6)).await;
+        assert!(c.health().is_healthy(), "{}", c.health());
+    });
+}
+
+#[test]
+fn producers_that_wait_for_more_than_a_second_are_seen() {
+    paused(|| async {
+        let (gate, log) = (Gate::closed(), Log::default());
+        let c = builder(4).spawn(gated(&gate, &log)).unwrap();
+        (0..4).for_each(|i| c.try_push(i).unwrap());
+        let pushes: Vec<_> = (4..6)
+            .map(|i| {
+                let c = c.clone();
+                tokio::spawn(async move { c.push(i).await })
+            })
+            .collect();
+        tokio::time::sleep(ms(900)).await;
+        assert!(c.health().is_healthy());
+        tokio::time::sleep(ms(600)).await;
+        let health = c.health();
+        let [HealthReason::BlockedProducers { producers: 2, longest, .. }] = &health.reasons[..] else {
+            panic!("{health:?}")
+        };
+        assert_eq!((*longest, health.status), (ms(1500), HealthStatus::Degraded));
+        gate.open();
+        for push in pushes {
+            push.await.unwrap().unwrap();
+        }
+        tokio::time::sleep(secs(10)).await;
+        assert!(c.health().is_healthy());
+    });
+}
+
+#[test]
+fn a_sink_that_hangs_and_a_buffer_that_stays_full_are_seen() {
+    paused(|| async {
+        let c = builder(4).flush_timeout(HOUR).spawn(hung).unwrap();
+        (0..4).for_each(|i| c.try_push(i).unwrap());
+        tokio::time::sleep(secs(4)).await;
+        assert!(c.health().is_healthy());
+        tokio::time::sleep(secs(4)).await;
+        assert_eq!(names(&c.health()), ["full"]);
+        tokio::time::sleep(secs(4)).await;
+        let health = c.health();
+        assert_eq!((health.status, names(&health)), (HealthStatus::Degraded, vec!["hangs", "full"]));
+        let HealthReason::Full { state: State::Blocked, since, .. } = &health.reasons[1] else { panic!("{health:?}") };
+        assert_eq!(*since, secs(12));
+        assert_eq!(
+            health.to_string(),
+            "degraded: the sink has not answered for 12.0 s; the buffer has been blocked for 12.0 s"
+        );
+    });
+}
+
+#[test]
+fn losses_are_seen_for_ten_seconds() {
+    paused(|| async {
+        let (gate, log) = (Gate::closed(), Log::default());
+        let c = builder(4).strategy(Strategy::DropOldest).spawn(gated(&gate, &log)).unwrap();
+        (0..7).for_each(|i| c.try_push(i).unwrap());
+        gate.open();
+        // The flusher notes them, whether anybody asks or not.
+        tokio::time::sleep(secs(9)).await;
+        let health = c.health();
+        let [HealthReason::Losing { lost, .. }] = &health.reasons[..] else { panic!("{health:?}") };
+        assert_eq!((lost.evicted, lost.total()), (3, 3));
+        tokio::time::sleep(secs(2)).await;
+        assert!(c.health().is_healthy());
+    });
+}
+
+#[test]
+fn a_flusher_that_nobody_drives_is_seen_and_one_that_is_gone() {
+    paused(|| async {
+        let (c, flusher) = builder(4).build(ok(&Log::default())).unwrap();
+        tokio::time::sleep(HOUR).await;
+        assert!(c.health().is_healthy(), "nothing is outstanding");
+        c.try_push(1).unwrap();
+        tokio::time::sleep(secs(6)).await;
+        let health = c.health();
+        assert_eq!((health.status, names(&health)), (HealthStatus::Unhealthy, vec!["stalled"]));
+        let flusher = tokio::spawn(flusher);
+        assert!(c.flush().await.all_delivered());
+        tokio::time::sleep(secs(10)).await;
+        assert!(c.health().is_healthy());
+        flusher.abort();
+        idle().await;
+        let health = c.health();
+        assert_eq!((health.status, names(&health)), (HealthStatus::Unhealthy, vec!["gone"]));
+    });
+}
+
+#[test]
+fn the_end_is_seen() {
+    paused(|| async {
+        let (gate, log) = (Gate::closed(), Log::default());
+        let c = builder(4).spawn(gated(&gate, &log)).unwrap();
+        c.try_push(1).unwrap();
+        idle().await;
+        c.close();
+        let health = c.health();
+        assert_eq!((health.status, names(&health)), (HealthStatus::Degraded, vec!["draining"]));
+        gate.open();
+        assert!(c.drain(SEC).await.is_clean());
+        let health = c.health();
+        assert_eq!((health.status, names(&health)), (HealthStatus::Unhealthy, vec!["ended"]));
+    });
+}
+
+#[test]
+fn a_busy_and_an_idle_controller_are_healthy() {
+    paused(|| async {
+        let sink = |batch: Batch<u64>| async move {
+            tokio::time::sleep(ms(10)).await;
+            drop(batch);
+            Ok::<(), FlushError>(())
+        };
+        let c = builder(64).spawn(sink).unwrap();
+        for i in 0..10_000 {
+            c.push(i).await.unwrap();
+            if i % 1000 == 0 {
+                let health = c.health();
+                assert!(names(&health).iter().all(|name| *name == "full"), "{health}");
+            }
+        }
+        tokio::time::sleep(HOUR).await;
+        assert!(c.health().is_healthy(), "{}", c.health());
+    });
+}
+
+/// The error of a sink may do what it likes when it is dropped.
+#[test]
+fn an_error_whose_destructor_panics_harms_nobody() {
+    #[derive(Debug)]
+    struct Grenade;
+    impl std::fmt::Display for Grenade {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a grenade")
+        }
+    }
+    impl std::error::Error for Grenade {}
+    impl Drop for Grenade {
+        fn drop(&mut self) {
+            panic!("as the test wants it");
+        }
+    }
+    paused(|| async {
+        let mut calls = 0;
+        let c = builder(4)
+            .retry(Retry::exponential(ms(1), ms(1)))
+            .spawn(move |batch: Batch<u64>| {
+                calls += 1;
+                drop(batch);
+                std::future::ready(if calls < 7 { Err(FlushError::retry(Grenade)) } else { Ok(()) })
+            })
+            .unwrap();
+        c.try_push(1).unwrap();
+        tokio::time::sleep(ms(6)).await;
+        std::mem::forget(c.health());
+        assert!(c.flush().await.all_delivered());
+        assert!(c.drain(SEC).await.is_clean());
+    });
+}
