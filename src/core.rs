@@ -80,6 +80,8 @@ pub(crate) struct Hangar<T> {
     settings: Arc<Settings>,
     /// The most items of a batch, as the strategy and the capacity leave it.
     max_batch: usize,
+    /// One item in so many is kept, by state.
+    sample_rates: [u32; State::ALL.len()],
     ending: Ending<T>,
     diary: Diary,
 }
@@ -125,11 +127,13 @@ impl<T> Core<T> {
             promised: (0, FlushReason::Full),
             settings: Arc::new(settings),
             max_batch,
+            sample_rates: parameters.strategy.sample_rates(),
             ending: Ending::default(),
             diary: Diary::new(),
         };
         let gate = Gate::new(capacity, levels, parameters.clock, hangar)?;
-        gate.lock().set_posture(parameters.strategy.posture());
+        let posture = parameters.strategy.posture();
+        gate.lock().set_posture(posture);
         Some(Self {
             gate,
             levers: Levers::new(&parameters.strategy),
@@ -425,7 +429,7 @@ impl<T> Core<T> {
             max_capacity: self.gate.max_capacity() as u64,
             peak_depth: ledger.peak_depth,
             waiting_producers,
-            sample_rate: self.levers.strategy().sample_rate(state),
+            sample_rate: desk.rest.sample_rates[state as usize],
             retried: ledger.retried,
             retry_waiting: at_home.map(|flight| flight.seqs.len() as u64).sum(),
             flushes: ledger.flushes,

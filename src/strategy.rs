@@ -152,11 +152,11 @@ impl<T> Strategy<T> {
         }
     }
 
-    /// One item in so many is kept in this state, as far as that is a rule.
-    pub(crate) fn sample_rate(&self, state: State) -> u32 {
+    /// One item in so many is kept in each state, as far as that is a rule.
+    pub(crate) fn sample_rates(&self) -> [u32; State::ALL.len()] {
         match self {
-            Self::Sample(sample) => sample.rate(state),
-            _ => 1,
+            Self::Sample(sample) => State::ALL.map(|state| sample.rate(state)),
+            _ => [1; State::ALL.len()],
         }
     }
 }

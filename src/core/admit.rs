@@ -129,13 +129,18 @@ impl<T> Core<T> {
 
     /// Asks the strategy; one that panics refuses.
     fn decide(&self, item: &T) -> Decision {
-        let strategy = self.levers.strategy();
+        let decision = self.with_strategy(|strategy| self.decide_by(strategy, item));
+        decision.unwrap_or(Decision::Refuse(RefuseReason::Full))
+    }
+
+    /// `None` if the strategy panics.
+    fn decide_by(&self, strategy: &Strategy<T>, item: &T) -> Option<Decision> {
         let ticket = || self.draws.fetch_add(1, Ordering::Relaxed);
-        let decision = match &*strategy {
-            Strategy::Block => return Decision::Wait(None),
-            Strategy::BlockFor(limit) => return Decision::Wait(Some(*limit)),
-            Strategy::DropOldest => return Decision::Evict,
-            Strategy::DropNewest => return Decision::Admit,
+        match strategy {
+            Strategy::Block => Some(Decision::Wait(None)),
+            Strategy::BlockFor(limit) => Some(Decision::Wait(Some(*limit))),
+            Strategy::DropOldest => Some(Decision::Evict),
+            Strategy::DropNewest => Some(Decision::Admit),
             Strategy::Sample(sample) => {
                 // Read before the draw: a rate that depends on the draw would bias it.
                 let rate = sample.rate(self.gate.state());
@@ -154,8 +159,15 @@ impl<T> Core<T> {
                     Admission::Sample(rate) => Decision::of(Draw::new(self.nonce, ticket(), rate.get()), true),
                 })
             }
-        };
-        decision.unwrap_or(Decision::Refuse(RefuseReason::Full))
+        }
+    }
+
+    /// Uses the strategy. It may be the last one to hold it, and the destructor of a strategy is the user's.
+    pub(super) fn with_strategy<R>(&self, code: impl FnOnce(&Strategy<T>) -> R) -> R {
+        let strategy = self.levers.strategy();
+        let result = code(&strategy);
+        self.guard(|| drop(strategy));
+        result
     }
 
     /// Stores an item; one with a tag under the lock.

@@ -134,17 +134,19 @@ impl<T> Core<T> {
             locked.set_posture(posture);
         }
         let hangar = &mut locked.desk().rest;
+        hangar.sample_rates = strategy.sample_rates();
         let old =
             (mem::replace(&mut hangar.settings, Arc::new(settings)), mem::replace(&mut hangar.max_batch, max_batch));
         // A shorter linger, a smaller batch: the flusher may have slept too long already.
         locked.rouse();
-        self.apply(locked.finish());
-
+        let effects = locked.finish();
         let old_strategies = posture.map(|_| self.levers.set_strategy(&strategy));
         drop(turn);
-        // The destructors of a schedule and of a strategy are the user's.
+
+        // Wakers, and the destructors of a schedule and of a strategy, are the user's.
+        self.apply(effects);
         self.guard(|| drop(old));
-        self.drop_items(old_strategies.into_iter().flatten());
+        self.drop_items(old_strategies.into_iter().flatten().chain([strategy]));
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! When a batch is sent again, by the settings as they are at that time.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,9 @@ impl Retries {
         let settings = core.settings();
         if !Arc::ptr_eq(&settings, &self.settings) {
             self.jitter = settings.retry.jitter(self.jitter.next());
-            self.settings = Arc::clone(&settings);
+            let old = mem::replace(&mut self.settings, Arc::clone(&settings));
+            // The destructor of a schedule is the user's, too.
+            catch(|| drop(old));
         }
         // A schedule may be the user's.
         catch(|| settings.retry.next(tries, at, asked, &mut self.jitter)).flatten()
