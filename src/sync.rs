@@ -138,6 +138,10 @@ pub(crate) enum Fault {
     EvictIgnoresClosed,
     /// A claimed and unwritten victim is read anyway.
     EvictUnwritten,
+    /// An item is put in the place of one that is claimed and not written.
+    ExchangeUnwritten,
+    /// An item shares a place although the intake is shut.
+    MergeIgnoresClosed,
     /// `len` and `depth` are not clamped.
     LenUnclamped,
     /// Drained is judged from two separate loads.

@@ -80,7 +80,7 @@ impl<T, R> Locked<'_, T, R> {
     /// Has an item share the youngest one's place: by `draws_new`, given both weights, one of them goes and the other
     /// stands for both, so that the sum of the weights is kept (a weighted reservoir of one: Chao 1982).
     pub(crate) fn merge(&mut self, item: T, tag: &mut Tag, draws_new: impl FnOnce(u64, u64) -> bool) -> Merged<T> {
-        if self.head.tail().is_closed() {
+        if self.head.tail().is_closed() && !fault(Fault::MergeIgnoresClosed) {
             return Merged::Closed(item);
         }
         self.serve();

@@ -7,6 +7,7 @@
 mod close;
 mod evict;
 mod figures;
+mod merge;
 mod resize;
 mod wait;
 mod wake;

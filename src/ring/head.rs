@@ -111,7 +111,7 @@ impl<T, X> HeadGuard<'_, T, X> {
         let ahead = position - self.head.taken_total;
         assert!(ahead < self.buffered(self.tail()), "only what is buffered can be exchanged");
         let place = self.ring.shape.advance(self.head.taken, ahead);
-        if !self.is_written(place) {
+        if !self.is_written(place) && !fault(Fault::ExchangeUnwritten) {
             return Err(item);
         }
         let other = self.move_out(place);
