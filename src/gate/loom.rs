@@ -164,7 +164,7 @@ impl Rig {
     fn evict(&self, mut item: u32, lost: &mut Vec<u32>) -> Displaced {
         for _ in 0..2 {
             let mut locked = self.gate.lock();
-            let (evicted, victim) = locked.evict(item, &mut Tag::PLAIN);
+            let (evicted, victim) = locked.evict(item, &mut { Tag::PLAIN });
             self.apply(locked.finish_eviction());
             lost.extend(victim);
             match evicted {
