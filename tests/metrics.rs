@@ -487,6 +487,32 @@ fn handlers_of_scrapes_publish_on_demand() {
     });
 }
 
+#[test]
+fn a_consumer_that_pulls_publishes_while_it_waits() {
+    recorded(|eye| async move {
+        let (c, mut batches) = builder(8).pull().unwrap();
+        (0..8).for_each(|i| c.try_push(i).unwrap());
+        let consumer = tokio::spawn(async move {
+            batches.next().await.expect("a full batch").done();
+            drop(batches.next().await);
+            let again = batches.next().await.expect("the same");
+            assert_eq!(again.attempt(), 2);
+            again.done();
+            assert!(batches.next().await.is_none());
+        });
+        tokio::time::sleep(SEC).await;
+        let reading = eye.read();
+        assert_eq!((reading.count("items_delivered_total"), reading.count("flushes_total{retry,full}")), (8, 1));
+        reading.check(&c.snapshot());
+        let published = eye.publications();
+        tokio::time::sleep(HOUR).await;
+        assert_eq!(eye.publications(), published, "it is idle");
+        let totals = c.drain(ms(1)).await.totals;
+        consumer.await.unwrap();
+        eye.read().check(&totals);
+    });
+}
+
 /// 1 000 000 items with `BACKPRESSURE_FULL=1`.
 #[test]
 fn s_r01_no_label_comes_from_data() {
