@@ -24,6 +24,11 @@ impl Stamps {
     /// Whatever gets a position of `next` or above comes at `now` or later.
     pub(crate) fn note(&mut self, next: u64, now: Tick) {
         let is_short = self.list.len() < Self::MOST;
+        // Somebody looked when the first items were in, and before they were noted: they would have no age, and no linger.
+        if let Some(first) = self.list.front_mut().filter(|first| first.0 > next) {
+            *first = (next, first.1.min(now));
+            return;
+        }
         match self.list.back_mut() {
             Some(last) if last.0 == next => last.1 = last.1.max(now),
             Some(last) if last.0 > next => {}
@@ -67,6 +72,17 @@ mod tests {
         stamps.forget_before(10);
         assert_eq!(stamps.earliest(9), None);
         assert_eq!(stamps.earliest(10), Some(at(3)));
+    }
+
+    #[test]
+    fn a_look_that_came_before_the_first_note_hides_nothing() {
+        let mut stamps = Stamps::new();
+        stamps.note(6, at(1));
+        stamps.note(4, at(2));
+        assert_eq!([3, 4, 6].map(|p| stamps.earliest(p)), [None, Some(at(1)), Some(at(1))]);
+        stamps.note(9, at(3));
+        stamps.note(5, at(4));
+        assert_eq!([4, 5, 8, 9].map(|p| stamps.earliest(p)), [at(1), at(1), at(1), at(3)].map(Some));
     }
 
     #[test]
