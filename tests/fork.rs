@@ -1,24 +1,7 @@
 //! A process that forks: not supported, and harmless. The child has the buffer and no flusher.
 //!
-//! A binary without the test harness: the process that forks should have no more threads than it needs.
+//! A binary of its own: the process that forks should have no more threads than it needs.
 #![allow(clippy::disallowed_methods, reason = "a child without a runtime waits in real time")]
-
-#[cfg(unix)]
-fn main() {
-    // A test runner asks for names first.
-    let has = |flag: &str| std::env::args().any(|argument| argument == flag);
-    if has("--list") {
-        if !has("--ignored") {
-            println!("s_k07_a_forked_child_neither_sends_nor_spins: test");
-        }
-        return;
-    }
-    unix::s_k07_a_forked_child_neither_sends_nor_spins();
-    println!("test result: ok. 1 passed; s_k07_a_forked_child_neither_sends_nor_spins");
-}
-
-#[cfg(not(unix))]
-fn main() {}
 
 #[cfg(unix)]
 mod unix {
@@ -35,7 +18,8 @@ mod unix {
     /// It used more of a processor than a push can.
     const SPUN: i32 = 44;
 
-    pub(crate) fn s_k07_a_forked_child_neither_sends_nor_spins() {
+    #[test]
+    fn s_k07_a_forked_child_neither_sends_nor_spins() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         // The sink says by which process it was called, where both can: a file outlives a fork as no memory does.
         let path = format!("{}/fork.{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());

@@ -41,7 +41,7 @@ fn audited<T>(c: &BackpressureController<T>) -> Snapshot {
 }
 
 /// Polls one call once, pushes, drops the call unpolled, and calls again.
-async fn rounds_of_a_dropped_call(with_next: bool, linger: Duration) {
+async fn check_rounds_of_dropped_calls(with_next: bool, linger: Duration) {
     let tokens = Drops::default();
     let (c, mut batches) = BackpressureController::builder(4).fixed(4, linger).pull().unwrap();
     for round in 0..1000 {
@@ -67,7 +67,7 @@ async fn rounds_of_a_dropped_call(with_next: bool, linger: Duration) {
 fn s_c01_a_call_that_is_dropped_after_the_push_leaves_the_item_to_the_next_one() {
     for with_next in [true, false] {
         for linger in [ms(0), ms(5)] {
-            paused(move || rounds_of_a_dropped_call(with_next, linger));
+            paused(move || check_rounds_of_dropped_calls(with_next, linger));
         }
     }
 }

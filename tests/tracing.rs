@@ -174,7 +174,7 @@ fn feedback() -> (impl Fn() + Send + Sync + 'static, Arc<Mutex<Option<WeakContro
     (hook, slot)
 }
 
-fn s_l03(capacity: usize, strategy: Strategy<u64>, retry: Retry, error: fn() -> FlushError) {
+fn check_no_feedback(capacity: usize, strategy: Strategy<u64>, retry: Retry, error: fn() -> FlushError) {
     const PUSHES: usize = 1000;
     let (hook, slot) = feedback();
     traced(hook, move |lines| async move {
@@ -215,17 +215,19 @@ fn s_l03(capacity: usize, strategy: Strategy<u64>, retry: Retry, error: fn() -> 
 
 #[test]
 fn s_l03_events_do_not_feed_themselves_while_all_fails() {
-    s_l03(1, Strategy::DropNewest, Retry::default(), || FlushError::permanent("no"));
+    check_no_feedback(1, Strategy::DropNewest, Retry::default(), || FlushError::permanent("no"));
 }
 
 #[test]
 fn s_l03_events_do_not_feed_themselves_while_items_are_displaced() {
-    s_l03(2, Strategy::DropOldest, Retry::default(), || FlushError::permanent("no"));
+    check_no_feedback(2, Strategy::DropOldest, Retry::default(), || FlushError::permanent("no"));
 }
 
 #[test]
 fn s_l03_events_do_not_feed_themselves_while_batches_are_tried_again() {
-    s_l03(1, Strategy::DropOldest, Retry::exponential(ms(10), ms(10)).max_attempts(3), || FlushError::retry("down"));
+    check_no_feedback(1, Strategy::DropOldest, Retry::exponential(ms(10), ms(10)).max_attempts(3), || {
+        FlushError::retry("down")
+    });
 }
 
 #[test]
