@@ -37,6 +37,9 @@ use crate::time::{Clock, NoTimer, Tick, Timer};
 /// As long as a batch waits for its next attempt nothing newer comes, so a consumer that handles one batch after the other
 /// keeps the order. The builder's flush timeout means nothing here: a batch that is held holds its room.
 ///
+/// A consumer that holds a batch and pushes into the same controller, when that is full, waits for itself: give such a push a
+/// time limit. In the sink of a flusher it would be told so; here nobody can know.
+///
 /// The stream ends when the intake is shut and everything is settled, and at drain's deadline. What the consumer holds then
 /// is counted as [not returned](crate::DrainReport::not_returned), and goes to `on_loss` when it lets go of it, done or not.
 ///
