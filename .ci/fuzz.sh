@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Replays the kept corpus as a normal test, then lets libFuzzer look for more: fuzz.sh [--short | MINUTES | --merge]
+# Replays the kept corpora as normal tests, then lets libFuzzer look for more: fuzz.sh [--short | MINUTES | --merge]
 #
-# MINUTES is 10 unless told, half a minute in the short form. What the fuzzer finds on its way goes to target/, not into
-# the kept corpus: fuzz.sh --merge keeps the part of it that reaches code which the kept inputs don't.
+# MINUTES, for all targets together, is 10 unless told, half a minute in the short form. What the fuzzer finds on its way
+# goes to target/, not into the kept corpora: fuzz.sh --merge keeps the part of it that reaches code which the kept inputs
+# don't.
 . "$(dirname "$0")/lib.sh"
 
-kept=fuzz/corpus/ops
-found=target/fuzz-corpus/ops
+# The whole controller, the ring, and the table of states.
+targets=(ops ring state)
+kept=fuzz/corpus
+found=target/fuzz-corpus
 
 # Without a sanitizer, on stable: three times as fast, and memory is asan.sh's business.
 fuzz() {
-    mkdir -p "$found"
-    cargo-fuzz fuzz run -s none --target-dir target/fuzz ops "$@" -timeout=10 2>&1
+    mkdir -p "$found/$1"
+    cargo-fuzz fuzz run -s none --target-dir target/fuzz "$@" -timeout=10 2>&1
 }
 
 need cargo-fuzz
@@ -19,7 +22,10 @@ need_program c++ "libFuzzer"
 case ${1:-10} in
     --short) seconds=30 ;;
     --merge)
-        fuzz "$kept" "$found" -- -merge=1
+        for target in "${targets[@]}"; do
+            mkdir -p "$kept/$target"
+            fuzz "$target" "$kept/$target" "$found/$target" -- -merge=1
+        done
         did="$kept has what $found added"
         exit
         ;;
@@ -28,13 +34,17 @@ case ${1:-10} in
 esac
 out=$(scratch)
 files=$(find "$kept" -type f | wc -l)
-[ "$files" -gt 0 ] || fail "$kept is empty"
 
-cargo test -p backpressure --tests corpus 2>&1 | tee "$out/replay"
-[ "$(passed "$out/replay")" -gt 0 ] || fail "no test replays the corpus: none has 'corpus' in its name"
+cargo test -p backpressure --test corpus --test inner corpus 2>&1 | tee "$out/replay"
+[ "$(passed "$out/replay")" -ge "${#targets[@]}" ] || fail "not every corpus has a test that replays it"
 
-fuzz "$found" "$kept" -- -max_total_time="$seconds" -print_final_stats=1 | tee "$out/fuzz"
-runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$out/fuzz")
-[ "${runs:-0}" -gt "$files" ] || fail "the fuzzer ran no input of its own"
+sum=0
+for target in "${targets[@]}"; do
+    fuzz "$target" "$found/$target" "$kept/$target" -- -max_total_time="$((seconds / ${#targets[@]}))" \
+        -print_final_stats=1 | tee "$out/$target"
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$out/$target")
+    [ "${runs:-0}" -gt "$(find "$kept/$target" -type f | wc -l)" ] || fail "the fuzzer ran no input of its own on $target"
+    sum=$((sum + runs))
+done
 
-did="$files kept inputs replayed, then $runs inputs in $seconds s without a finding"
+did="$files kept inputs replayed, then $sum inputs in $seconds s without a finding"

@@ -372,8 +372,8 @@ impl<T, X> Ring<T, X> {
     }
 
     /// Moves an empty ring to a few places before the word wraps.
-    #[cfg(all(test, not(backpressure_loom)))]
-    fn start_near_the_wrap(&self) {
+    #[cfg(all(any(test, fuzzing), not(backpressure_loom)))]
+    pub(crate) fn start_near_the_wrap(&self) {
         let start = self.shape.last_lap();
         let mut head = self.lock();
         head.head.taken = start;
@@ -411,7 +411,7 @@ impl<T, X> fmt::Debug for Ring<T, X> {
 }
 
 /// Zeroed memory, touched only as the ring fills.
-#[cfg(not(backpressure_loom))]
+#[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
 fn vacant_slots<T>(capacity: usize) -> Option<Box<[Slot<T>]>> {
     let layout = std::alloc::Layout::array::<Slot<T>>(capacity).ok()?;
     // SAFETY: the layout is not empty: there is at least one slot, and it holds a turn word.
@@ -425,7 +425,7 @@ fn vacant_slots<T>(capacity: usize) -> Option<Box<[Slot<T>]>> {
     Some(unsafe { Box::from_raw(slots) })
 }
 
-#[cfg(backpressure_loom)]
+#[cfg(any(backpressure_loom, backpressure_shuttle))]
 fn vacant_slots<T>(capacity: usize) -> Option<Box<[Slot<T>]>> {
     let slot = |_| Slot { turn: AtomicU64::new(0), value: UnsafeCell::new(MaybeUninit::uninit()) };
     Some((0..capacity).map(slot).collect())

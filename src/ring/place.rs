@@ -170,7 +170,7 @@ impl Shape {
     }
 
     /// The first place of the last lap before the word wraps.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) const fn last_lap(self) -> Word {
         Word(!LOW & !self.index_mask)
     }
