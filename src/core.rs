@@ -15,7 +15,6 @@ mod vitals;
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -45,6 +44,7 @@ use crate::report::FlushReport;
 use crate::state::{Levels, State};
 use crate::strategy::Strategy;
 use crate::sync::CachePadded;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::telemetry::Telemetry;
 use crate::time::{Clock, Tick};
 
@@ -141,7 +141,7 @@ impl<T> Core<T> {
             on_loss: parameters.on_loss,
             bell: Arc::default(),
             is_pulled: parameters.is_pulled,
-            states: watch::Sender::new(State::Normal),
+            states: watch::channel(State::Normal).0,
             telemetry: Telemetry::new(&parameters.name),
             name: parameters.name,
             nonce: parameters.nonce,

@@ -1,9 +1,9 @@
 //! The state of the buffer, as a pure table of depth against the watermarks.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::error::BuildError;
+use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// How full the buffer is, by its depth (reserved + buffered + in flight).
 ///

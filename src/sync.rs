@@ -1,17 +1,33 @@
-//! The switch between the standard primitives and loom's: the only file that knows loom.
+//! The switch between the standard primitives, loom's and shuttle's: the only file that knows either.
 //!
 //! Under `--cfg backpressure_loom` the atomics, cells and locks are loom's, and a model can weaken the real code at a
 //! named [`Fault`], so that every model has a twin that must fail. In an ordinary build [`fault`] is the constant `false`.
+//!
+//! Under `--cfg backpressure_shuttle`, which only the package in `shuttle/` sets, they are shuttle's, and so are threads
+//! and thread-locals: the whole crate runs under its schedules, with tokio's part played by `shuttle/tokio`. There the
+//! environment variable `BACKPRESSURE_SHUTTLE_FAULT` names the step that is broken.
 
 use std::ops::{Deref, DerefMut};
+#[cfg(not(backpressure_shuttle))]
 use std::sync::atomic::AtomicUsize;
 
 #[cfg(backpressure_loom)]
 pub(crate) use self::modelled::{AtomicU64, Mutex, MutexGuard, UnsafeCell};
+#[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
+pub(crate) use self::plain::{AtomicU64, Mutex, MutexGuard};
 #[cfg(not(backpressure_loom))]
-pub(crate) use self::plain::{AtomicU64, Mutex, MutexGuard, UnsafeCell};
+pub(crate) use self::plain_cell::UnsafeCell;
+#[cfg(backpressure_shuttle)]
+pub(crate) use self::scheduled::{AtomicU64, Mutex, MutexGuard};
 
 pub(crate) use std::sync::atomic::Ordering;
+
+/// What no loom model looks at: `std`'s also under loom.
+#[cfg(not(backpressure_shuttle))]
+pub(crate) use std::{sync::atomic, thread, thread_local};
+
+#[cfg(backpressure_shuttle)]
+pub(crate) use shuttle::{sync::atomic, thread, thread_local};
 
 /// Keeps its content on cache lines of its own. 128 bytes, because x86 prefetches lines in pairs and some ARM cores
 /// have lines of that size.
@@ -43,6 +59,7 @@ impl<T> DerefMut for CachePadded<T> {
 pub(crate) const STRIPES: usize = 16;
 
 /// The group of this thread, in `0 .. STRIPES`.
+#[cfg(not(backpressure_shuttle))]
 pub(crate) fn stripe() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -65,7 +82,7 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// From this step on the caller has waited for about 4 microseconds and should give its thread away.
     const EXHAUSTED: u32 = 8;
-    #[cfg(not(backpressure_loom))]
+    #[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
     const LONGEST_SPIN: u32 = 6;
 
     pub(crate) const fn new() -> Self {
@@ -77,7 +94,9 @@ impl Backoff {
     pub(crate) fn spin(&mut self) {
         #[cfg(backpressure_loom)]
         loom::thread::yield_now();
-        #[cfg(not(backpressure_loom))]
+        #[cfg(backpressure_shuttle)]
+        thread::yield_now();
+        #[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
         for _ in 0..1_u32 << self.step.min(Self::LONGEST_SPIN) {
             std::hint::spin_loop();
         }
@@ -90,7 +109,7 @@ impl Backoff {
     }
 }
 
-/// A step of the protocol that a loom model can break on purpose.
+/// A step of the protocol that a model can break on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(all(test, backpressure_loom)), allow(dead_code, reason = "only models break the protocol"))]
 pub(crate) enum Fault {
@@ -163,7 +182,7 @@ pub(crate) enum Fault {
 }
 
 /// Whether the running model has broken this step.
-#[cfg(not(backpressure_loom))]
+#[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
 #[inline(always)]
 pub(crate) const fn fault(_: Fault) -> bool {
     false
@@ -197,22 +216,68 @@ pub(crate) use self::modelled::{Model, explore, explore_wide, must_fail};
 #[cfg(backpressure_loom)]
 pub(crate) use self::modelled::{fault, mark, order};
 
-#[cfg(not(backpressure_loom))]
+#[cfg(backpressure_shuttle)]
+pub(crate) use self::scheduled::{fault, stripe};
+
+#[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
 mod plain {
     pub(crate) use std::sync::atomic::AtomicU64;
 
     pub(crate) use parking_lot::{Mutex, MutexGuard};
+}
 
+#[cfg(not(backpressure_loom))]
+mod plain_cell {
     /// `std`'s cell behind the interface of loom's.
     #[derive(Debug)]
     #[repr(transparent)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
+        #[cfg(backpressure_shuttle)]
+        pub(crate) const fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
         #[inline(always)]
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
+    }
+}
+
+#[cfg(backpressure_shuttle)]
+mod scheduled {
+    use std::sync::OnceLock;
+
+    pub(crate) use shuttle::sync::MutexGuard;
+    pub(crate) use shuttle::sync::atomic::AtomicU64;
+
+    /// shuttle's mutex behind the interface of parking_lot's. Not the one of shuttle-parking_lot: that one is handed over
+    /// in the order of arrival, which leaves out the schedules in which somebody comes in between.
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+    }
+
+    /// By the task: the same each time that a schedule is replayed.
+    pub(crate) fn stripe() -> usize {
+        usize::from(shuttle::current::me()) % super::STRIPES
+    }
+
+    pub(crate) fn fault(fault: super::Fault) -> bool {
+        // The same in all executions, so it may outlive them.
+        static NAME: OnceLock<Option<String>> = OnceLock::new();
+        let name = NAME.get_or_init(|| std::env::var("BACKPRESSURE_SHUTTLE_FAULT").ok());
+        name.as_ref().is_some_and(|name| *name == format!("{fault:?}"))
     }
 }
 

@@ -4,13 +4,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::panics::catch;
+use crate::sync::thread::{self, Thread};
+use crate::sync::thread_local;
 use crate::time::{ThreadDeadline, park_thread};
 
 /// Whether tokio lets this thread block: it runs no asynchronous tasks.

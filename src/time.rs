@@ -22,6 +22,7 @@ pub use self::manual::{ManualClock, ManualSleep};
 #[cfg(not(feature = "test-util"))]
 pub(crate) use self::none::{ManualClock, ManualTimer};
 use crate::panics::catch;
+use crate::sync::thread;
 
 /// A moment, as time since the [`Clock`] began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -172,8 +173,8 @@ fn sleep_until(origin: Instant, at: Tick) -> Result<Option<Sleep>, NoTimer> {
 /// Parks the calling thread, for blocking producers; `None` waits for ever. May return early.
 pub(crate) fn park_thread(wait: Option<Duration>) {
     match wait {
-        Some(wait) => std::thread::park_timeout(wait),
-        None => std::thread::park(),
+        Some(wait) => thread::park_timeout(wait),
+        None => thread::park(),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The check reads the text of `src`, comments, strings and `#[cfg(test)]` code taken out, and follows `crate::`,
 //! `self::` and `super::` paths wherever they stand, groups included. Besides the floors it holds what belongs to a
-//! place: unsafe code to the ring, a clock to `time`, loom to `sync`, metrics to `telemetry`, tracing to `events`, purity to floor 3.
+//! place: unsafe code to the ring, a clock to `time`, loom and shuttle to `sync`, metrics to `telemetry`, tracing to
+//! `events`, purity to floor 3.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -205,8 +206,8 @@ impl Checker<'_> {
             if clock && self.path != "time.rs" {
                 self.fault(line, format!("`{name}` calls a clock outside time.rs"));
             }
-            if name == "loom" && leads && self.path != "sync.rs" {
-                self.fault(line, "only sync.rs knows loom".to_owned());
+            if matches!(name, "loom" | "shuttle") && leads && self.path != "sync.rs" {
+                self.fault(line, format!("only sync.rs knows {name}"));
             }
             if name == "metrics" && leads && self.path != "telemetry.rs" {
                 self.fault(line, "only telemetry.rs names metrics".to_owned());
@@ -478,6 +479,7 @@ fn what_belongs_to_one_place_is_found_elsewhere() {
     assert_clean("events.rs", "use tracing::warn;");
     assert_found("gate.rs", "loom::thread::yield_now();", "loom");
     assert_clean("sync.rs", "loom::thread::yield_now();");
+    assert_found("gate.rs", "shuttle::thread::yield_now();", "shuttle");
     assert_found("error.rs", &"\n".repeat(LINES), "600 lines");
     assert_clean("error.rs", &"\n".repeat(LINES - 1));
 }

@@ -1,6 +1,5 @@
 //! Admission: an offer is stored, refused, displaces another, or waits.
 
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use crate::gate::{Evicted, Key, Locked, Merged, NoRoom, Parked, Tag, Wait};
 use crate::receipt::Receipt;
 use crate::state::Reflex;
 use crate::strategy::{Admission, Draw, Pressure, Strategy};
-use crate::sync::Backoff;
+use crate::sync::{Backoff, Ordering};
 
 /// What became of an offer.
 pub(crate) enum Admitted<T> {

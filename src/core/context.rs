@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::ptr;
 
 use super::Core;
+use crate::sync::thread_local;
 
 thread_local! {
     static INSIDE: Cell<*const ()> = const { Cell::new(ptr::null()) };
@@ -20,13 +21,13 @@ pub(crate) struct Inside {
 impl Inside {
     /// `core` is the address of the flusher's core.
     pub(crate) fn enter(core: *const ()) -> Self {
-        Self { before: INSIDE.replace(core) }
+        Self { before: INSIDE.with(|inside| inside.replace(core)) }
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        INSIDE.set(self.before);
+        INSIDE.with(|inside| inside.set(self.before));
     }
 }
 

@@ -1,7 +1,6 @@
 //! How a controller ends: the deadline, the leftovers, and who is told.
 
 use std::mem;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::flight::{Failed, Phase, Unmarked};
 use crate::gate::{Key, Locked, Parked, Wait};
 use crate::ledger::Outcome;
 use crate::report::DrainReport;
-use crate::sync::Backoff;
+use crate::sync::{Backoff, Ordering, thread};
 use crate::time::Tick;
 
 /// The end of a controller; lives under the head lock.
@@ -280,7 +279,7 @@ impl Patience {
     fn wait(&mut self) {
         if self.backoff.is_exhausted() {
             self.yields += 1;
-            std::thread::yield_now();
+            thread::yield_now();
         } else {
             self.backoff.spin();
         }

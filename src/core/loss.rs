@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::Core;
 use crate::error::{LossReason, RefuseReason};
+use crate::sync::thread_local;
 
 /// An accepted item that was not delivered, on its way to `on_loss`.
 #[non_exhaustive]
