@@ -276,6 +276,21 @@ fn evicted_purged_and_abandoned_items_are_published_too() {
 }
 
 #[test]
+fn the_end_is_published_though_nobody_drains() {
+    recorded(|eye| async move {
+        let c = builder(100).spawn(ok(&Log::default())).unwrap();
+        (0..4).for_each(|i| c.try_push(i).unwrap());
+        idle().await;
+        assert_eq!(eye.publications(), 1);
+        (0..7).for_each(|i| c.try_push(i).unwrap());
+        drop(c);
+        tokio::time::sleep(ms(100)).await;
+        let reading = eye.read();
+        assert_eq!((reading.count("items_delivered_total"), reading.gauge("state{draining}")), (11, 1.0));
+    });
+}
+
+#[test]
 fn a_recorder_installed_late_counts_from_then_on() {
     within(30 * SEC, || {
         let (runtime, log) = (runtime(), Log::default());
