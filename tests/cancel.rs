@@ -129,6 +129,9 @@ const SITUATIONS: [Situation; 5] =
 enum Call {
     Push,
     PushTimeout,
+    PushTracked,
+    /// A tracked push, and its delivery.
+    Deliver,
     PushAll,
     Reserve,
     ReserveMany,
@@ -136,8 +139,17 @@ enum Call {
     Drain,
 }
 
-const CALLS: [Call; 7] =
-    [Call::Push, Call::PushTimeout, Call::PushAll, Call::Reserve, Call::ReserveMany, Call::Flush, Call::Drain];
+const CALLS: [Call; 9] = [
+    Call::Push,
+    Call::PushTimeout,
+    Call::PushTracked,
+    Call::Deliver,
+    Call::PushAll,
+    Call::Reserve,
+    Call::ReserveMany,
+    Call::Flush,
+    Call::Drain,
+];
 
 type Any<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
@@ -151,6 +163,18 @@ fn start<'a>(call: Call, c: &'a Controller, mut tokens: Vec<Token>) -> Any<'a> {
         Call::PushTimeout => {
             let push = c.push_timeout(tokens.remove(0), minute);
             Box::pin(async move { drop(push.await) })
+        }
+        Call::PushTracked => {
+            let push = c.push_tracked(tokens.remove(0));
+            Box::pin(async move { drop(push.await) })
+        }
+        Call::Deliver => {
+            let push = c.push_tracked(tokens.remove(0));
+            Box::pin(async move {
+                let Ok(delivery) = push.await else { return };
+                let fate = delivery.await;
+                assert!(fate.is_delivered(), "{fate}");
+            })
         }
         Call::PushAll => Box::pin(async move { drop(c.push_all(tokens).await) }),
         Call::Reserve => Box::pin(async move { drop(c.reserve().await) }),
@@ -173,7 +197,7 @@ async fn drop_after(call: Call, situation: Situation, n: usize) -> bool {
         _ => rig.fill(),
     }
     let items = match call {
-        Call::Push | Call::PushTimeout => 1,
+        Call::Push | Call::PushTimeout | Call::PushTracked | Call::Deliver => 1,
         Call::PushAll => 3,
         _ => 0,
     };
