@@ -73,16 +73,20 @@ impl<T> Core<T> {
     }
 
     /// Stores an item if there is room, and if the strategy need not be asked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         if self.gate.is_asked() {
             return Err(item);
         }
-        self.store(item)
+        if self.gate.push(item)? {
+            self.alarm();
+        }
+        Ok(())
     }
 
-    #[inline]
-    fn store(&self, item: T) -> Result<(), T> {
+    /// Stores an item if there is room, whatever the strategy.
+    #[cold]
+    fn store_slow(&self, item: T) -> Result<(), T> {
         if self.gate.push(item)? {
             self.alarm();
         }
@@ -172,7 +176,7 @@ impl<T> Core<T> {
     /// Stores an item; one with a tag under the lock.
     fn store_tagged(&self, item: T, mut tag: Tag) -> Result<(), (T, Tag)> {
         if tag.is_plain() {
-            return self.store(item).map_err(|item| (item, tag));
+            return self.store_slow(item).map_err(|item| (item, tag));
         }
         let mut locked = self.gate.lock();
         let stored = locked.store(item, &mut tag);
