@@ -10,7 +10,7 @@ cargo package -p backpressure --locked --list >"$out/files"
 for file in Cargo.toml README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE src/lib.rs; do
     grep -qx "$file" "$out/files" || fail "$file is not in the package"
 done
-if grep -E '^(\.|fuzz/|target/)' "$out/files" | grep -v '^\.cargo_vcs_info\.json$'; then
+if grep -E '^(\.|fuzz/|shuttle/|target/|tests/)' "$out/files" | grep -v '^\.cargo_vcs_info\.json$'; then
     fail "the package holds what no user needs"
 fi
 
