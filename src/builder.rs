@@ -137,7 +137,8 @@ impl<T> Builder<T> {
     }
 
     /// Receives each accepted item that is lost, with the reason. Without it such items are counted and dropped. What comes
-    /// back to a caller, from a drain or a purge, does not come here.
+    /// back to a caller, from a drain or a purge, does not come here. What is refused comes here only where no caller can
+    /// take it back, as [`Refused`](crate::LossReason::Refused): from a stream, or out of a `push_all` that samples.
     ///
     /// It runs on the producer that evicts, on the flusher, or on whoever drops the flusher, after the counter has moved
     /// and outside all locks. Its panics are caught and counted. A push from inside it never evicts. A controller that it

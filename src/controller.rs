@@ -163,6 +163,8 @@ impl<T> BackpressureController<T> {
     /// pulled ones count as refused. An item that is sampled out is no reason to stop: it goes to `on_loss` as
     /// [`Refused`](crate::LossReason::Refused).
     ///
+    /// The error holds the rest of the iterator: one that borrows cannot leave its function by `?` in a boxed error.
+    ///
     /// # Panics
     ///
     /// If the iterator does. What was pulled before is pushed first.

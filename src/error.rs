@@ -332,7 +332,7 @@ impl fmt::Display for BuildError {
             }
             Self::RetryAttemptsZero => f.write_str("the most attempts are 0"),
             Self::SampleRateZero => f.write_str("a sample keeps 1 in 0"),
-            Self::NoRuntime => f.write_str("there is no tokio runtime here"),
+            Self::NoRuntime => f.write_str("there is no tokio runtime here to spawn the flusher on"),
             Self::NoTimer => f.write_str("the tokio runtime has no time enabled"),
         }
     }

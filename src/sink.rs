@@ -7,7 +7,8 @@ use crate::error::FlushError;
 
 /// An asynchronous consumer of batches.
 ///
-/// Every `FnMut(Batch<T>) -> Future` is one. A panic in it is caught: the batch goes home and is sent again.
+/// Every `FnMut(Batch<T>) -> Future` is one, if the future answers a `Result<(), FlushError>`. Any other error becomes that
+/// by `?`, and means "again": `Ok(insert(&batch).await?)`. A panic in it is caught: the batch goes home and is sent again.
 ///
 /// # Cancel safety
 ///

@@ -36,7 +36,7 @@ pub enum Strategy<T> {
     DropNewest,
     /// From a state on only a share of the items is kept, and each of those says how many it stands for.
     Sample(Sample<T>),
-    /// The decision is made for each item.
+    /// The decision is made for each item; [`custom`](Self::custom) makes one of a closure.
     Custom(Arc<dyn Admit<T>>),
 }
 

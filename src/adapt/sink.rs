@@ -15,6 +15,9 @@ use crate::push::Offer;
 impl<T> BackpressureController<T> {
     /// A [`Sink`] that pushes into this controller, and a handle of its own. Needs the feature `sink`.
     ///
+    /// `send` flushes each item, so it waits until that is settled: `feed` or `forward` many. A refusal is the sink's error,
+    /// with which `forward` ends; [`backpressured`](crate::BackpressureStreamExt::backpressured) goes on.
+    ///
     /// # Examples
     ///
     /// ```

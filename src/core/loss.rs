@@ -10,7 +10,8 @@ use super::Core;
 use crate::error::{LossReason, RefuseReason};
 use crate::sync::thread_local;
 
-/// An accepted item that was not delivered, on its way to `on_loss`.
+/// An accepted item that was not delivered, or one that was refused where no caller could take it back, on its way to
+/// `on_loss`.
 #[non_exhaustive]
 pub struct Loss<T> {
     /// The item; `None` if the sink moved it out of its batch and then failed.
