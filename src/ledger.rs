@@ -447,6 +447,54 @@ mod tests {
     }
 
     #[test]
+    fn a_barrier_that_is_complete_or_closed_holds_nothing_up() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.barrier_end(), None);
+        let (near, far) = (ledger.open_barrier(5, 5), ledger.open_barrier(9, 9));
+        assert_ne!(near, far);
+        assert_eq!(ledger.barrier_end(), Some(9));
+        assert!(ledger.poll_barrier(far, Waker::noop().clone()).2.is_none(), "it is kept");
+        assert!(ledger.close_barrier(near).is_none() && ledger.close_barrier(near).is_none());
+        assert!(ledger.close_barrier(far).is_some(), "it comes back");
+        assert_eq!((ledger.barrier_end(), ledger.poll_barrier(far, Waker::noop().clone()).1), (None, 0));
+        let last = ledger.open_barrier(9, 9);
+        ledger.settle(0..9, Outcome::Delivered, &mut Vec::new());
+        assert_eq!(ledger.barrier_end(), None);
+        let (tally, outstanding, stale) = ledger.poll_barrier(last, Waker::noop().clone());
+        assert_eq!((tally.delivered, outstanding, stale.is_some()), (9, 0, true));
+    }
+
+    #[test]
+    fn sums_count_each_figure_once() {
+        let lost = Losses { failed: 1, evicted: 10, expired: 100, purged: 1_000, abandoned: 10_000 };
+        assert_eq!(lost.total(), 11_111);
+        let more = Losses { failed: 3, evicted: 30, expired: 300, purged: 3_000, abandoned: 30_000 };
+        let since = Losses { failed: 2, evicted: 20, expired: 200, purged: 2_000, abandoned: 20_000 };
+        assert_eq!(more.since(&lost), since);
+        let flushes = Flushes {
+            ok: 1,
+            retry: 10,
+            throttled: 100,
+            too_large: 1_000,
+            permanent: 10_000,
+            panicked: 100_000,
+            timed_out: 1_000_000,
+            cancelled: 10_000_000,
+        };
+        assert_eq!(flushes.total(), 11_111_111);
+        let refused = Refused {
+            full: 1,
+            timed_out: 10,
+            closed: 100,
+            sampled: 1_000,
+            too_large: 10_000,
+            would_deadlock: 100_000,
+            no_timer: 1_000_000,
+        };
+        assert_eq!(refused.total(), 1_111_111);
+    }
+
+    #[test]
     fn an_audit_sees_each_identity_broken() {
         let right = Snapshot {
             offered: 10,
@@ -457,7 +505,8 @@ mod tests {
             failed: 1,
             buffered: 2,
             in_flight: 1,
-            depth: 3,
+            reserved: 1,
+            depth: 4,
             peak_depth: 4,
             capacity: 4,
             max_capacity: 5,
@@ -477,6 +526,8 @@ mod tests {
             wrong(&mut snapshot);
             assert!(snapshot.audit().is_err(), "break {i}");
         }
+        let wrong = Snapshot { depth: 5, ..right }.audit().map_err(|error| error.to_string());
+        assert_eq!(wrong, Err("depth = reserved + buffered + in_flight: 5 against 4".to_owned()));
     }
 
     #[test]

@@ -364,6 +364,15 @@ mod tests {
             assert!(Watermarks::new(low, high).is_err(), "{low} {high}");
         }
         assert!(Watermarks::new(f64::MIN_POSITIVE, 1.0).is_ok());
+        let marks = Watermarks::new(0.25, 0.75).expect("in order");
+        assert_eq!((marks.low(), marks.high()), (0.25, 0.75));
+    }
+
+    #[test]
+    fn a_state_displays_as_its_name() {
+        let names = State::ALL.map(|state| state.to_string());
+        assert_eq!(names, ["normal", "elevated", "critical", "blocked", "draining"]);
+        assert_eq!(format!("{:>8}", State::Normal), "  normal");
     }
 
     #[test]
