@@ -232,8 +232,7 @@ fn a_fate_is_told_on_whatever_runtime_and_on_none() {
             .unwrap();
         let flusher = consumers.spawn(flusher);
         for i in 0..20 {
-            let handle = c.clone();
-            let delivery = producers.block_on(async move { handle.push_tracked(i).await.unwrap() });
+            let delivery = producers.block_on(c.push_tracked(i)).unwrap();
             let fate = if i % 2 == 0 {
                 futures::executor::block_on(delivery)
             } else {

@@ -13,6 +13,7 @@ mod oracle;
 mod oracle_ends;
 mod oracle_offers;
 mod oracle_waits;
+mod settings;
 mod sink;
 mod slots;
 mod world;
