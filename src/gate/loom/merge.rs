@@ -1,6 +1,6 @@
 //! Items that share the youngest one's place: one for one, with all weights kept, whatever is claimed, sent or taken.
 
-use super::{Rig, item, join};
+use super::{Rig, item, join, thread};
 use crate::gate::{Merged, Tag};
 use crate::sync::{Fault, explore, must_fail};
 
@@ -33,7 +33,7 @@ impl Rig {
                 Merged::Full(_) => return Shared::Full,
                 Merged::Unwritten(back) => item = back,
             }
-            loom::thread::yield_now();
+            thread::yield_now();
         }
         Shared::Full
     }
