@@ -573,7 +573,7 @@ fn extend_puts_the_timeout_of_this_attempt_off() {
         });
         let c = c.unwrap();
         c.push_all(0..4).await.unwrap();
-        tokio::time::sleep(10 * HOUR).await;
+        tokio::time::sleep(2 * HOUR).await;
         assert_eq!((c.snapshot().in_flight, c.snapshot().flushes.total()), (4, 0));
         // Also while the call is under way, and only for its attempt.
         let c = BackpressureController::builder(4)
