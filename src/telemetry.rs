@@ -263,6 +263,7 @@ impl Teller<'_> {
             (OLDEST_AGE, now.oldest_age.unwrap_or_default().as_secs_f64()),
             (BATCH_LIMIT, n.batch_limit as f64),
             (CONCURRENCY_LIMIT, 1.0),
+            (SAMPLE_RATE, f64::from(n.sample_rate)),
             (LAST_SUCCESS, now.last_success.unwrap_or_default().as_secs_f64()),
         ];
         for (name, value) in plain {
@@ -334,6 +335,7 @@ const OLDEST_AGE: &str = "backpressure_oldest_item_age_seconds";
 const STATE: &str = "backpressure_state";
 const BATCH_LIMIT: &str = "backpressure_batch_limit_items";
 const CONCURRENCY_LIMIT: &str = "backpressure_concurrency_limit";
+const SAMPLE_RATE: &str = "backpressure_sample_one_in";
 const LAST_SUCCESS: &str = "backpressure_last_success_timestamp_seconds";
 
 const FLUSH_DURATION: &str = "backpressure_flush_duration_seconds";
@@ -365,6 +367,7 @@ const GAUGES: &[Description] = &[
     (STATE, Unit::Count, "1 for the state that the buffer is in, 0 for the others."),
     (BATCH_LIMIT, Unit::Count, "The most items of a batch."),
     (CONCURRENCY_LIMIT, Unit::Count, "The most calls of the sink at a time."),
+    (SAMPLE_RATE, Unit::Count, "The strategy keeps one item in so many; 1 if it keeps all, or does not sample."),
     (LAST_SUCCESS, Unit::Seconds, "When a call of the sink last succeeded, as Unix time; 0 if none has."),
 ];
 

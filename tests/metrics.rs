@@ -195,6 +195,7 @@ impl Reading {
             ("waiting_producers", s.waiting_producers),
             ("batch_limit_items", s.batch_limit),
             ("concurrency_limit", 1),
+            ("sample_one_in", u64::from(s.sample_rate)),
         ];
         for (name, value) in gauges {
             assert_eq!(self.gauge(name), value as f64, "{name}");
@@ -326,7 +327,7 @@ fn a_controller_that_starts_again_under_its_name_goes_on() {
             assert!(c.drain(SEC).await.is_clean());
             assert_eq!(eye.read().count("items_delivered_total"), 5 * life);
         }
-        assert_eq!(eye.told.descriptions.load(Ordering::SeqCst), 3 * 23, "each controller describes each metric once");
+        assert_eq!(eye.told.descriptions.load(Ordering::SeqCst), 3 * 24, "each controller describes each metric once");
     });
 }
 
