@@ -71,6 +71,7 @@ pinned() {
     case $1 in
         cargo-deny) echo 0.20.2 ;;
         cargo-fuzz) echo 0.13.2 ;;
+        cargo-mutants) echo 27.1.0 ;;
         cargo-hack) echo 0.6.46 ;;
         cargo-nextest) echo 0.9.143 ;;
         # Reads what nightly's rustdoc writes; a nightly with another format asks for another version.

@@ -465,6 +465,23 @@ mod tests {
     }
 
     #[test]
+    fn what_displaces_the_youngest_is_behind_every_barrier() {
+        let mut ledger = Ledger::default();
+        let mut wakers = Vec::new();
+        let id = ledger.open_barrier(7, 3);
+        assert!(ledger.poll_barrier(id, Waker::noop().clone()).2.is_none());
+        ledger.displace(6, &mut wakers);
+        assert_eq!((ledger.displaced, ledger.total.lost.evicted, ledger.barrier_end()), (1, 1, Some(6)));
+        ledger.settle(6..7, Outcome::Delivered, &mut wakers);
+        assert!(wakers.is_empty());
+        assert_eq!(ledger.poll_barrier(id, Waker::noop().clone()).1, 2);
+        ledger.settle(4..6, Outcome::Delivered, &mut wakers);
+        assert_eq!(wakers.len(), 1);
+        ledger.displace(9, &mut wakers);
+        assert_eq!((ledger.displaced, ledger.total.lost.evicted), (2, 2));
+    }
+
+    #[test]
     fn sums_count_each_figure_once() {
         let lost = Losses { failed: 1, evicted: 10, expired: 100, purged: 1_000, abandoned: 10_000 };
         assert_eq!(lost.total(), 11_111);
@@ -497,8 +514,9 @@ mod tests {
     #[test]
     fn an_audit_sees_each_identity_broken() {
         let right = Snapshot {
-            offered: 10,
+            offered: 11,
             accepted: 7,
+            refused: Refused { full: 1, ..Refused::default() },
             cancelled: 1,
             waiting: 2,
             delivered: 3,
