@@ -196,6 +196,22 @@ fn a_sample_that_comes_later_leaves_a_unit_to_the_overflow() {
 }
 
 #[test]
+fn a_strategy_is_the_new_one_on_every_thread() {
+    let decides = |admission| Strategy::custom(move |_: &u64, _: &Pressure| admission);
+    let (c, _flusher) =
+        BackpressureController::builder(1).strategy(decides(Admission::Refuse)).build(hung::<u64>).unwrap();
+    c.try_push(0).unwrap();
+    for (admission, is_in) in [(Admission::EvictOldest, true), (Admission::Refuse, false)] {
+        c.reconfigure(|changes| changes.strategy(decides(admission))).unwrap();
+        // More of them than there are copies of a strategy.
+        for _ in 0..40 {
+            let c = c.clone();
+            assert_eq!(thread::spawn(move || c.try_push(1).is_ok()).join().unwrap(), is_in);
+        }
+    }
+}
+
+#[test]
 fn under_load_nothing_is_lost_whatever_is_changed() {
     let drops = Drops::default();
     let tokens = drops.clone();

@@ -40,7 +40,9 @@ impl Tags {
 
     pub(crate) fn insert(&mut self, position: u64, tag: Tag) {
         if !tag.is_plain() {
-            self.map.insert(position, tag);
+            let before = self.map.insert(position, tag);
+            // A receipt must not be dropped here: that wakes whoever waits for it, under the lock.
+            debug_assert!(before.is_none(), "a position has one tag");
         }
     }
 
