@@ -5,10 +5,10 @@ mod model;
 use model::{Case, LATER, LATER_KINDS, SET_CAPACITY, run, verdict};
 use proptest::prelude::*;
 
-/// 20 s in a debug build; `PROPTEST_CASES` asks for more.
+/// 20 s in a debug build on an idle machine; `PROPTEST_CASES` asks for more.
 fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
-    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 6_000 };
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 4_000 };
     ProptestConfig { cases, max_shrink_iters: 100_000, ..default }
 }
 
