@@ -82,7 +82,8 @@ impl<T> BackpressureController<T> {
     /// Pushes an item like [`push`](Self::push), and tells afterwards what becomes of it: the [`Delivery`](crate::Delivery) resolves exactly
     /// once, when the item is delivered or lost, in whatever way.
     ///
-    /// It takes the head lock for the time of a push, which costs some ten times an ordinary one; the others pay nothing.
+    /// It takes the head lock for the time of a push, and allocates for the answer: some 0.3 to 0.7 µs, where an ordinary push
+    /// takes a few nanoseconds. The others pay nothing.
     ///
     /// # Cancel safety
     ///
