@@ -230,8 +230,3 @@ fn twin_exchange_unwritten() {
 fn twin_merge_ignores_closed() {
     must_fail(Fault::MergeIgnoresClosed, merger_and_close(1));
 }
-
-#[test]
-fn twin_room_before_take() {
-    must_fail(Fault::RoomBeforeTake, merger_and_flusher(2));
-}
