@@ -86,6 +86,19 @@ mod tests {
     }
 
     #[test]
+    fn the_last_checkpoint_is_moved_not_repeated() {
+        let mut stamps = Stamps::new();
+        stamps.note(0, at(1));
+        stamps.note(0, at(2));
+        assert_eq!((stamps.earliest(0), stamps.list.len()), (Some(at(2)), 1));
+        (1..100).for_each(|i| stamps.note(i, at(i + 2)));
+        assert_eq!(stamps.list.len(), Stamps::MOST, "a push must not allocate");
+        let last = Stamps::MOST as u64 - 1;
+        stamps.note(last, at(1_000));
+        assert_eq!(stamps.earliest(last), Some(at(1_000)));
+    }
+
+    #[test]
     fn a_full_list_makes_items_look_older_never_younger() {
         let mut stamps = Stamps::new();
         for i in 0..100 {

@@ -232,6 +232,7 @@ mod tests {
             for start in starts(shape) {
                 for n in [0, 1, 2, 3, capacity as u64 / 2, capacity as u64, 2 * capacity as u64] {
                     let end = shape.advance(start, n);
+                    assert!(shape.index(end) < capacity, "{n} places on there is a slot of {capacity}");
                     assert_eq!(shape.distance(start, end), n as i64, "capacity {capacity}");
                     assert_eq!(shape.distance(end, start), -(n as i64));
                     assert_eq!(start.is_before(end), n > 0);
