@@ -580,7 +580,8 @@ fn s_r01_no_label_comes_from_data() {
 #[test]
 fn scrapes_and_the_flusher_publish_each_increment_once() {
     within(30 * SEC, || {
-        let probe: &'static Probe = Box::leak(Box::new(Probe::new()));
+        static PROBE: OnceLock<Probe> = OnceLock::new();
+        let probe = PROBE.get_or_init(Probe::new);
         let listen = || std::mem::forget(set_default_local_recorder(probe));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
