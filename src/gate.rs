@@ -283,11 +283,6 @@ impl<T, R> Locked<'_, T, R> {
         // Whether this reaches the alarm does not matter: `finish` looks anyway.
         match parked {
             Parked::One(slot) => {
-                if let Some(item) = slot.take() {
-                    *slot = self.gate.ring.push(item).err();
-                }
-            }
-            Parked::Tagged(slot) => {
                 if let Some((item, mut tag)) = slot.take() {
                     *slot = self.store(item, &mut tag).err().map(|item| (item, tag));
                 }

@@ -240,8 +240,7 @@ impl<T> Core<T> {
     pub(crate) fn abandon_wait(&self, key: Key) {
         let (Wait::Served(parked) | Wait::Shut(parked)) = self.leave(key, None) else { return };
         match parked {
-            Parked::One(item) => self.drop_items(item),
-            Parked::Tagged(item) => self.drop_items(item.map(|(item, _)| item)),
+            Parked::One(item) => self.drop_items(item.map(|(item, _)| item)),
             Parked::Many(items) => self.drop_items(items),
             Parked::Permits { .. } => {}
         }

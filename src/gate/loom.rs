@@ -311,7 +311,7 @@ impl Bell {
 }
 
 fn item(item: u32) -> Parked<u32> {
-    Parked::One(Some(item))
+    Parked::single(item, None)
 }
 
 fn permits(wanted: u64) -> Parked<u32> {

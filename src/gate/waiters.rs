@@ -17,10 +17,8 @@ use crate::time::Tick;
 /// What a waiter has parked here: its items, not a claim.
 #[derive(Debug)]
 pub(crate) enum Parked<T> {
-    /// One item; `None` once it was handed over.
-    One(Option<T>),
-    /// One item with a tag.
-    Tagged(Option<(T, Tag)>),
+    /// One item, with what it carries; `None` once it was handed over.
+    One(Option<(T, Tag)>),
     /// The items of a bulk push that are left.
     Many(VecDeque<T>),
     /// A reservation.
@@ -29,17 +27,13 @@ pub(crate) enum Parked<T> {
 
 impl<T> Parked<T> {
     pub(crate) fn single(item: T, receipt: Option<Receipt>) -> Self {
-        match receipt {
-            None => Self::One(Some(item)),
-            Some(_) => Self::Tagged(Some((item, Tag { weight: 1, receipt }))),
-        }
+        Self::One(Some((item, Tag { weight: 1, receipt })))
     }
 
     /// The item of a single push, unless it was handed over.
     pub(crate) fn into_single(self) -> Option<T> {
         match self {
-            Self::One(item) => item,
-            Self::Tagged(item) => item.map(|(item, _)| item),
+            Self::One(item) => item.map(|(item, _)| item),
             Self::Many(_) | Self::Permits { .. } => None,
         }
     }
@@ -48,7 +42,6 @@ impl<T> Parked<T> {
     pub(crate) fn items(&self) -> usize {
         match self {
             Self::One(item) => usize::from(item.is_some()),
-            Self::Tagged(item) => usize::from(item.is_some()),
             Self::Many(items) => items.len(),
             Self::Permits { .. } => 0,
         }
@@ -58,14 +51,13 @@ impl<T> Parked<T> {
     pub(crate) fn granted(&self) -> u64 {
         match self {
             Self::Permits { granted, .. } => *granted,
-            Self::One(_) | Self::Tagged(_) | Self::Many(_) => 0,
+            Self::One(_) | Self::Many(_) => 0,
         }
     }
 
     pub(crate) fn is_served(&self) -> bool {
         match self {
             Self::One(item) => item.is_none(),
-            Self::Tagged(item) => item.is_none(),
             Self::Many(items) => items.is_empty(),
             Self::Permits { wanted, granted } => wanted == granted,
         }
@@ -191,8 +183,7 @@ impl<T> Waiters<T> {
     pub(crate) fn next_want(&mut self) -> Option<Want<T>> {
         let node = self.nodes.get_mut(self.head)?;
         let want = match node.parked.as_mut()? {
-            Parked::One(item) => Want::Store(item.take()?, Tag::PLAIN),
-            Parked::Tagged(item) => {
+            Parked::One(item) => {
                 let (item, tag) = item.take()?;
                 Want::Store(item, tag)
             }
@@ -207,8 +198,7 @@ impl<T> Waiters<T> {
     pub(crate) fn put_back(&mut self, item: T, tag: Tag) {
         let Some(Node { parked: Some(parked), .. }) = self.nodes.get_mut(self.head) else { return };
         match parked {
-            Parked::One(slot) => *slot = Some(item),
-            Parked::Tagged(slot) => *slot = Some((item, tag)),
+            Parked::One(slot) => *slot = Some((item, tag)),
             Parked::Many(items) => items.push_front(item),
             Parked::Permits { .. } => return,
         }
@@ -308,7 +298,7 @@ mod tests {
     use super::*;
 
     fn park(waiters: &mut Waiters<u32>, item: u32) -> Key {
-        waiters.enqueue(Parked::One(Some(item)), Waker::noop().clone(), Tick::default())
+        waiters.enqueue(Parked::single(item, None), Waker::noop().clone(), Tick::default())
     }
 
     #[test]

@@ -221,8 +221,7 @@ fn give_back<T>(core: &Core<T>, chunk: &mut Vec<T>, error: PushError<T>) -> Refu
 fn rest_of<T>(parked: Parked<T>) -> Vec<T> {
     match parked {
         Parked::Many(items) => items.into(),
-        Parked::One(item) => item.into_iter().collect(),
-        Parked::Tagged(item) => item.into_iter().map(|(item, _)| item).collect(),
+        Parked::One(item) => item.into_iter().map(|(item, _)| item).collect(),
         Parked::Permits { .. } => Vec::new(),
     }
 }

@@ -92,7 +92,7 @@ fn waiter_against_close(capacity: usize) -> impl Fn() + Send + Sync + 'static {
         assert!(waiter.is_woken(), "nobody is left behind");
         match rig.look(&waiter) {
             Wait::Served(_) => assert_eq!(rig.empty(), [10]),
-            Wait::Shut(Parked::One(Some(10))) => assert_eq!(rig.empty(), []),
+            Wait::Shut(Parked::One(Some((10, _)))) => assert_eq!(rig.empty(), []),
             other => panic!("served or shut: {other:?}"),
         }
         assert!(rig.gate.lock().is_drained());
@@ -109,7 +109,7 @@ fn enqueue_against_close(capacity: usize) -> impl Fn() + Send + Sync + 'static {
             Queued::Waiting(key) => {
                 bell.wait();
                 let (wait, _) = rig.gate.lock().poll_waiter(key, Waker::noop().clone());
-                assert!(matches!(wait, Wait::Shut(Parked::One(Some(10)))));
+                assert!(matches!(wait, Wait::Shut(Parked::One(Some((10, _))))));
             }
             Queued::Closed => {}
             Queued::Served => panic!("there is no room"),

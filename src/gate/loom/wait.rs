@@ -110,7 +110,7 @@ fn cancel_against_settle(capacity: usize) -> impl Fn() + Send + Sync + 'static {
         let wait = rig.leave(first.key);
         join(settler);
         let is_back = match wait {
-            Wait::Shut(Parked::One(Some(100))) => true,
+            Wait::Shut(Parked::One(Some((100, _)))) => true,
             Wait::Served(_) => false,
             other => panic!("queued or served: {other:?}"),
         };
@@ -148,7 +148,7 @@ fn cancel_against_close(capacity: usize) -> impl Fn() + Send + Sync + 'static {
         let closer = rig.spawn(Rig::close);
         let wait = rig.leave(waiter.key);
         join(closer);
-        assert!(matches!(wait, Wait::Shut(Parked::One(Some(100)))), "the item comes back");
+        assert!(matches!(wait, Wait::Shut(Parked::One(Some((100, _))))), "the item comes back");
         let cancelled = rig.gate.lock().desk().ledger.cancelled;
         assert_eq!(cancelled + rig.gate.refusals().get().closed, 1, "counted once");
         assert_eq!(rig.empty(), []);
