@@ -75,18 +75,12 @@ impl<T> Core<T> {
     /// Stores an item if there is room, and if the strategy need not be asked.
     #[inline(always)]
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
-        if self.gate.is_asked() {
-            return Err(item);
-        }
-        if self.gate.push(item)? {
-            self.alarm();
-        }
-        Ok(())
+        if self.gate.is_asked() { Err(item) } else { self.store(item) }
     }
 
     /// Stores an item if there is room, whatever the strategy.
-    #[cold]
-    fn store_slow(&self, item: T) -> Result<(), T> {
+    #[inline(always)]
+    fn store(&self, item: T) -> Result<(), T> {
         if self.gate.push(item)? {
             self.alarm();
         }
@@ -120,10 +114,7 @@ impl<T> Core<T> {
                 Ok(()) => Admitted::Stored,
                 Err((item, tag)) => Admitted::Wait(item, tag.receipt, limit),
             },
-            Decision::Admit => match self.store_tagged(item, tag) {
-                Ok(()) => Admitted::Stored,
-                Err((item, _)) => Admitted::Refused(self.refuse(self.why_not(), item)),
-            },
+            Decision::Admit => self.store_or_refuse(item, tag),
             Decision::Evict => self.evict(item, tag),
             Decision::Refuse(reason) => Admitted::Refused(self.refuse(reason, item)),
             Decision::Keep { draw, shares } => self.keep(item, Tag { weight: draw.weight(), ..tag }, draw, shares),
@@ -176,12 +167,19 @@ impl<T> Core<T> {
     /// Stores an item; one with a tag under the lock.
     fn store_tagged(&self, item: T, mut tag: Tag) -> Result<(), (T, Tag)> {
         if tag.is_plain() {
-            return self.store_slow(item).map_err(|item| (item, tag));
+            return self.store(item).map_err(|item| (item, tag));
         }
         let mut locked = self.gate.lock();
         let stored = locked.store(item, &mut tag);
         self.apply(locked.finish());
         stored.map_err(|item| (item, tag))
+    }
+
+    fn store_or_refuse(&self, item: T, tag: Tag) -> Admitted<T> {
+        match self.store_tagged(item, tag) {
+            Ok(()) => Admitted::Stored,
+            Err((item, _)) => Admitted::Refused(self.refuse(self.why_not(), item)),
+        }
     }
 
     fn why_not(&self) -> RefuseReason {
@@ -190,10 +188,7 @@ impl<T> Core<T> {
 
     fn evict(&self, mut item: T, mut tag: Tag) -> Admitted<T> {
         if loss::is_in_hook() {
-            return match self.store_tagged(item, tag) {
-                Ok(()) => Admitted::Stored,
-                Err((item, _)) => Admitted::Refused(self.refuse(self.why_not(), item)),
-            };
+            return self.store_or_refuse(item, tag);
         }
         let mut backoff = Backoff::new();
         loop {
@@ -216,13 +211,9 @@ impl<T> Core<T> {
     }
 
     /// Stores an item that a sample has kept; without room it may share the youngest one's place.
-    fn keep(&self, item: T, tag: Tag, draw: Draw, shares: bool) -> Admitted<T> {
-        let (mut item, mut tag) = match self.store_tagged(item, tag) {
-            Ok(()) => return Admitted::Stored,
-            Err(back) => back,
-        };
+    fn keep(&self, mut item: T, mut tag: Tag, draw: Draw, shares: bool) -> Admitted<T> {
         if !shares || loss::is_in_hook() {
-            return Admitted::Refused(self.refuse(self.why_not(), item));
+            return self.store_or_refuse(item, tag);
         }
         let mut backoff = Backoff::new();
         loop {

@@ -103,17 +103,17 @@ impl<T> Core<T> {
         let sorted = flight.sort(if is_ok { Unmarked::Delivered } else { Unmarked::Left });
         let Sorted { delivered, delivered_items, failed, left, left_items } = sorted;
         let remains = left.len() > 0;
-        if !remains {
-            desk.rest.diary.meters.settled(flight.age(now));
-        }
         if remains {
             let changed = delivered.len() > 0 || !failed.is_empty();
             flight.id = if changed { flight.id.part_of(left.get(0)) } else { flight.id };
             (flight.seqs, flight.items) = (left, left_items);
-        } else if is_home {
-            desk.rest.flights.remove(key);
         } else {
-            flight.phase = Phase::DeliveredOut;
+            desk.rest.diary.meters.settled(flight.age(now));
+            if is_home {
+                desk.rest.flights.remove(key);
+            } else {
+                flight.phase = Phase::DeliveredOut;
+            }
         }
         settle_runs(&mut locked, &delivered, Outcome::Delivered, None);
         settle_failed(&mut locked, &failed, error);
