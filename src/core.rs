@@ -165,21 +165,22 @@ impl<T> Core<T> {
 
     fn apply_slow(&self, effects: Effects) {
         let Effects { wakers, bell, state, fates } = effects;
-        if bell {
-            catch(|| self.bell.notify_one());
-        }
-        wake_all(wakers);
-        for (receipt, fate) in fates {
-            catch(|| receipt.tell(fate));
-        }
         if state {
-            // Whoever comes last publishes the last state, whatever the order in which they get here.
+            // Before anybody is woken who may look. Whoever comes last publishes the last state, whatever the order in which
+            // they get here.
             catch(|| {
                 self.states.send_if_modified(|published| {
                     let last = self.gate.state();
                     mem::replace(published, last) != last
                 })
             });
+        }
+        if bell {
+            catch(|| self.bell.notify_one());
+        }
+        wake_all(wakers);
+        for (receipt, fate) in fates {
+            catch(|| receipt.tell(fate));
         }
         if bell {
             self.end_if_drained();

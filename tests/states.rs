@@ -2,9 +2,11 @@
 
 mod support;
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
-use backpressure::{BackpressureController, Permit, PushError, State, Watermarks};
+use backpressure::{BackpressureController, Permit, PushError, State, StateWatch, Watermarks};
 use futures::StreamExt;
 
 use self::support::{Gate, HOUR, Log, SEC, gated, idle, ms, ok, paused};
@@ -150,5 +152,38 @@ fn s_n05_the_sink_alone_brings_the_state_back() {
         let transitions = c.snapshot().transitions;
         assert_eq!((transitions.entered(State::Normal), transitions.entered(State::Blocked)), (1, 1));
         tokio::time::sleep(ms(1)).await;
+    });
+}
+
+/// What the watch says when a task is woken.
+struct Witness {
+    watch: StateWatch,
+    seen: Mutex<Vec<State>>,
+}
+
+impl Wake for Witness {
+    fn wake(self: Arc<Self>) {
+        self.seen.lock().unwrap().push(self.watch.current());
+    }
+}
+
+#[test]
+fn whoever_is_woken_by_a_settle_finds_its_state_published() {
+    paused(|| async {
+        let c = BackpressureController::builder(10).fixed(10, HOUR).spawn(ok(&Log::<u64>::default())).unwrap();
+        c.pause();
+        c.push_all(0..6).await.unwrap();
+        let (watch, seen) = (c.watch(), Mutex::default());
+        assert_eq!(watch.current(), State::Elevated);
+        let witness = Arc::new(Witness { watch, seen });
+        let waker = Waker::from(Arc::clone(&witness));
+        let (mut flush, mut delivery) = (c.flush(), Box::pin(c.push_tracked(6)));
+        let Poll::Ready(Ok(mut delivery)) = delivery.as_mut().poll(&mut Context::from_waker(&waker)) else {
+            panic!("there is room")
+        };
+        assert!(Pin::new(&mut flush).poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(Pin::new(&mut delivery).poll(&mut Context::from_waker(&waker)).is_pending());
+        idle().await;
+        assert_eq!(*witness.seen.lock().unwrap(), [State::Normal; 2]);
     });
 }
