@@ -84,11 +84,6 @@ impl Limited {
     }
 }
 
-/// Losses that nobody has asked for.
-fn own(losses: &Losses) -> u64 {
-    losses.total() - losses.purged
-}
-
 impl Reporter {
     pub(crate) fn new() -> Self {
         Self {
@@ -113,7 +108,7 @@ impl Reporter {
 
     /// What was lost in between was perhaps lost by what was told.
     pub(crate) fn absorb(&mut self, before: &Losses, now: &Losses) {
-        self.seen = own(now).min(self.seen + own(now) - own(before));
+        self.seen = now.unasked().min(self.seen + now.unasked() - before.unasked());
     }
 
     /// What is to be told now, without errors, and when to look again for what is not.
@@ -157,7 +152,7 @@ impl Reporter {
     }
 
     fn look_at_losses(&mut self, sight: &Sight, events: &mut Vec<Event>) -> Option<Tick> {
-        if own(&sight.losses) <= self.seen {
+        if sight.losses.unasked() <= self.seen {
             return None;
         }
         let due = self.lost.due(sight.now)?;
@@ -165,7 +160,7 @@ impl Reporter {
             return Some(due);
         }
         self.lost.last = Some(sight.now);
-        self.seen = own(&sight.losses);
+        self.seen = sight.losses.unasked();
         let since = sight.losses.since(&mem::replace(&mut self.told, sight.losses));
         events.push(Event::Lost { since, total: sight.losses.total() });
         None

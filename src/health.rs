@@ -257,8 +257,7 @@ impl Memory {
     /// Notes losses; to be called about once a second while there can be any.
     pub(crate) fn note_losses(&mut self, now: Tick, losses: Losses) {
         let watch = &mut self.losses;
-        let own = |losses: Losses| losses.total() - losses.purged;
-        if own(losses) > own(watch.seen) {
+        if losses.unasked() > watch.seen.unasked() {
             if watch.last.is_none_or(|last| now.since(last) >= HOLD) {
                 watch.before = watch.seen;
             }

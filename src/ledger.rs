@@ -83,6 +83,11 @@ impl Losses {
         self.failed + self.evicted + self.expired + self.purged + self.abandoned
     }
 
+    /// Those that nobody has asked for: all but the purged ones.
+    pub(crate) const fn unasked(&self) -> u64 {
+        self.total() - self.purged
+    }
+
     /// All of them, by reason.
     pub(crate) const fn by_reason(&self) -> [(LossReason, u64); 5] {
         [

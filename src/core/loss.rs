@@ -25,7 +25,7 @@ pub struct Loss<T> {
 impl<T> fmt::Debug for Loss<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loss")
-            .field("item", &self.item.is_some())
+            .field("has_item", &self.item.is_some())
             .field("reason", &self.reason)
             .field("error", &self.error)
             .finish()
