@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use backpressure::{BackpressureController, Batch, DrainReport, FlushError, PushError, Retry, State, Strategy};
 
-use self::support::{Drops, SEC, Token, hung, idle, ids, ms, now, paused, poll_once};
+use self::support::{Dice, Drops, SEC, Token, hung, idle, ids, ms, now, paused, poll_once};
 
 #[test]
 fn s_o01_flush_and_drain_end_while_producers_go_on() {
@@ -70,18 +70,6 @@ fn s_o01_flush_and_drain_end_while_producers_go_on() {
     });
 }
 
-/// A random number generator that a failing history can be told by.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
-    }
-}
-
 #[test]
 fn s_o03_every_history_ends_empty() {
     for seed in 1..=1000 {
@@ -93,22 +81,22 @@ fn s_o03_every_history_ends_empty() {
 
 /// A random life: pushes of every kind, permits used and not, cancelled waits, failures, evictions, purges.
 async fn history(seed: u64) -> DrainReport<Token> {
-    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let strategy = match dice.roll(3) {
+    let mut dice = Dice(seed);
+    let strategy = match dice.up_to(2) {
         0 => Strategy::DropOldest,
         1 => Strategy::DropNewest,
         _ => Strategy::BlockFor(ms(3)),
     };
     let (tokens, mut made) = (Drops::default(), 0);
     let mut fate = Dice(seed + 1_000_000);
-    let capacity = 1 + dice.roll(12) as usize;
+    let capacity = 1 + dice.up_to(11) as usize;
     let c = BackpressureController::builder(capacity)
-        .fixed(1 + dice.roll(capacity as u64) as usize, ms(dice.roll(3)))
+        .fixed(1 + dice.up_to(capacity as u64 - 1) as usize, ms(dice.up_to(2)))
         .strategy(strategy)
         .retry(Retry::exponential(ms(1), ms(4)).max_attempts(3))
         .flush_timeout(ms(10))
         .spawn(move |mut batch: Batch<Token>| {
-            let fate = fate.roll(12);
+            let fate = fate.up_to(11);
             async move {
                 match fate {
                     0 => Err(FlushError::retry("down")),
@@ -144,7 +132,7 @@ async fn history(seed: u64) -> DrainReport<Token> {
             made += 1;
             tokens.next()
         };
-        match dice.roll(9) {
+        match dice.up_to(8) {
             0 | 1 => drop(c.try_push(token())),
             2 => drop(c.push(token()).await),
             3 => drop(c.push_all([token(), token(), token()]).await),
@@ -159,10 +147,10 @@ async fn history(seed: u64) -> DrainReport<Token> {
                 let mut push = Box::pin(c.push(token()));
                 let _ = tokio::time::timeout(ms(1), &mut push).await;
             }
-            _ => match dice.roll(4) {
+            _ => match dice.up_to(3) {
                 0 => drop(c.purge()),
                 1 => drop(c.flush().await),
-                _ => tokio::time::sleep(ms(dice.roll(5))).await,
+                _ => tokio::time::sleep(ms(dice.up_to(4))).await,
             },
         }
         c.snapshot().audit().unwrap_or_else(|error| panic!("history {seed}: {error}"));

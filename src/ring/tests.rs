@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::*;
+use crate::splitmix::mix;
 
 mod resize;
 
@@ -13,6 +14,15 @@ const CAPACITIES: [usize; 6] = [1, 2, 3, 5, 7, 1000];
 
 fn ring<T>(capacity: usize) -> Ring<T, ()> {
     Ring::new(capacity, ()).expect("memory")
+}
+
+/// Choices that can be repeated: each below what is asked for.
+fn choices() -> impl FnMut(u64) -> u64 {
+    let mut number = 0;
+    move |below| {
+        number += 1;
+        mix(number) % below
+    }
 }
 
 /// Takes up to `max` and gives their room free.
@@ -65,13 +75,7 @@ fn room_ends_at_free_not_at_take() {
 
 #[test]
 fn a_random_history_is_that_of_a_deque() {
-    let mut random = 1_u64;
-    let mut next = move |n: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % n
-    };
+    let mut next = choices();
     for capacity in CAPACITIES {
         let (ring, mut model, mut permits) = (ring(capacity), VecDeque::new(), 0_usize);
         for i in 0..20_000_u64 {

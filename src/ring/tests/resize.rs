@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::super::{Popped, Ring};
+use super::choices;
 
 /// The ring and what it must be.
 struct Pair {
@@ -164,13 +165,7 @@ fn every_change_of_a_small_capacity_bounds_what_comes_in_and_drops_nothing() {
 
 #[test]
 fn a_random_history_with_a_changing_capacity_is_that_of_a_deque() {
-    let mut random = 1_u64;
-    let mut next = move |n: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % n
-    };
+    let mut next = choices();
     for built in (1..=8).chain([1000]) {
         let mut pair = Pair::new(built, true);
         for _ in 0..30_000 {
