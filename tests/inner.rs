@@ -8,6 +8,7 @@ mod parts {
     pub(crate) mod error;
     pub(crate) mod panics;
     pub(crate) mod ring;
+    pub(crate) mod splitmix;
     pub(crate) mod state;
     pub(crate) mod sync;
 }
@@ -20,7 +21,7 @@ mod state_model;
 use std::fs;
 use std::path::Path;
 
-use parts::{error, panics, ring, state, sync};
+use parts::{error, panics, ring, splitmix, state, sync};
 use proptest::prelude::*;
 
 fn replay(target: &str, run: fn(&[u8])) {
