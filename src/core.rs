@@ -60,6 +60,8 @@ pub(crate) struct Core<T> {
     is_pulled: bool,
     states: watch::Sender<State>,
     telemetry: Telemetry,
+    /// No publication is due before, in nanoseconds: the flusher need not look more closely.
+    quiet_until: AtomicU64,
     name: Arc<str>,
     nonce: u64,
     drain_on_drop: Duration,
@@ -143,6 +145,7 @@ impl<T> Core<T> {
             is_pulled: parameters.is_pulled,
             states: watch::channel(State::Normal).0,
             telemetry: Telemetry::new(&parameters.name),
+            quiet_until: AtomicU64::new(0),
             name: parameters.name,
             nonce: parameters.nonce,
             drain_on_drop: parameters.drain_on_drop,

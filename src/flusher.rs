@@ -227,7 +227,7 @@ impl<T: Send> Loop<T> {
         }
         // The error is the user's.
         catch(|| drop((ended, error)));
-        self.core.inform();
+        self.core.inform_in_passing();
         Ok(())
     }
 
@@ -333,7 +333,7 @@ async fn call<T: Send, S: BatchSink<T>>(
             let (extra, deadline) = core.limits(key);
             let timeout = flush_timeout.checked_add(extra).and_then(|limit| started.after(limit));
             let first = earliest([timeout, deadline]);
-            timer.as_mut().arm(core.clock(), earliest([first, core.inform()]))?;
+            timer.as_mut().arm(core.clock(), earliest([first, core.inform_in_passing()]))?;
             ready!(timer.as_mut().poll(cx))?;
             if first.is_some_and(|first| first <= core.now()) {
                 let is_over = deadline.is_some() && deadline == first;

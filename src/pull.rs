@@ -185,7 +185,7 @@ impl<T> Stream for Batches<T> {
                 Found::Batch(key, tries) => {
                     let Some(batch) = this.launch(key, tries) else { continue };
                     budget.made_progress();
-                    this.core.inform();
+                    this.core.inform_in_passing();
                     this.rest.as_mut().stop(this.core.clock());
                     return Poll::Ready(Some(batch));
                 }

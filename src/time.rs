@@ -39,6 +39,15 @@ impl Tick {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// In nanoseconds, for an atomic: good for 584 years.
+    pub(crate) fn nanos(self) -> u64 {
+        u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(Duration::from_nanos(nanos))
+    }
+
     #[cfg(test)]
     pub(crate) const fn at(since_start: Duration) -> Self {
         Self(since_start)

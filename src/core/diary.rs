@@ -73,7 +73,7 @@ impl Schedule {
         let quick = match self.last {
             _ if moves == self.moves => None,
             None => Some(now),
-            Some(last) => last.after(QUICK),
+            Some(_) => self.quiet_until(),
         };
         let slow = self.busy_since.max(self.last).filter(|_| is_busy).and_then(|since| since.after(SLOW));
         let due = [quick, slow].into_iter().flatten().min()?;
@@ -87,6 +87,11 @@ impl Schedule {
             self.note(now, moves);
         }
         Some(due)
+    }
+
+    /// Nothing is due before.
+    pub(super) fn quiet_until(&self) -> Option<Tick> {
+        self.last?.after(QUICK)
     }
 
     pub(super) fn note(&mut self, now: Tick, moves: u64) {
