@@ -233,6 +233,8 @@ impl<T> Core<T> {
             plan => plan,
         };
         match plan {
+            // Nothing is to be sent again: the flusher does so before it asks.
+            Plan::Resend { .. } => Step::Yield,
             Plan::Take { most, reason } => match self.take_batch(locked, most, reason, mem::take(spare)) {
                 Some(key) => Step::Launch(key),
                 None => Step::Yield,
@@ -258,6 +260,9 @@ impl<T> Core<T> {
             is_paused: locked.desk().rest.is_paused,
             max_batch: locked.desk().rest.max_batch as u64,
             linger: locked.desk().rest.settings.linger,
+            calls: 0,
+            slots: 1,
+            again: None,
         }
     }
 

@@ -1,16 +1,31 @@
-//! When the flusher takes a batch, and how many items: a pure policy.
+//! When the flusher takes a batch, how many items, and how many batches at once: a pure policy.
 
 mod fixed;
+mod log;
 
 use std::fmt;
 use std::time::Duration;
 
 pub(crate) use self::fixed::Fixed;
+pub(crate) use self::log::Log;
+pub use self::log::{Decision, DecisionReason};
 use crate::time::Tick;
 
-/// Decides when a batch leaves. `now` and a view come in, a plan goes out.
+/// Decides when a batch leaves, and how many at once. `now` and a view come in, a plan goes out.
 pub(crate) trait Pace: Send {
+    /// What to do next. Asked again whenever something has changed.
     fn plan(&mut self, now: Tick, view: &View) -> Plan;
+
+    /// A call of the sink begins, with so many items. What it answers comes back with the sample of that call.
+    fn started(&mut self, now: Tick, items: u64) -> Ticket {
+        let _ = (now, items);
+        Ticket::default()
+    }
+
+    /// A call of the sink has ended. What is decided because of it is told to `log`.
+    fn ended(&mut self, now: Tick, sample: &Sample, log: &mut Log) {
+        let _ = (now, sample, log);
+    }
 }
 
 /// What a pace sees of the buffer.
@@ -34,6 +49,20 @@ pub(crate) struct View {
     pub(crate) max_batch: u64,
     /// How long a partial batch may wait, from its oldest item.
     pub(crate) linger: Duration,
+    /// Calls of the sink that are under way.
+    pub(crate) calls: u64,
+    /// The most calls at once: the slots; at least 1.
+    pub(crate) slots: u64,
+    /// The first of the batches that are to be sent again.
+    pub(crate) again: Option<Again>,
+}
+
+/// A batch that is to be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Again {
+    pub(crate) items: u64,
+    /// When its schedule has it sent; `None` is never.
+    pub(crate) due: Option<Tick>,
 }
 
 /// What to do next.
@@ -41,8 +70,52 @@ pub(crate) struct View {
 pub(crate) enum Plan {
     /// Take a batch of up to `most` items.
     Take { most: u64, reason: FlushReason },
+    /// Send the first of the batches that are to be sent again; what is above `most` items is cut off and stays first.
+    Resend { most: u64 },
     /// Sleep until so many items are buffered, or until the moment, or until something else happens.
     Sleep { items: Option<u64>, until: Option<Tick> },
+}
+
+/// What a pace wants to know again when a call has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    /// The number of the call.
+    pub(crate) seq: u64,
+    /// It took a full batch.
+    pub(crate) is_full: bool,
+}
+
+/// How a call of the sink went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) ticket: Ticket,
+    /// Items of the batch as it was sent.
+    pub(crate) items: u64,
+    /// How long the call took.
+    pub(crate) latency: Duration,
+    pub(crate) outcome: Outcome,
+    /// Items that are buffered now.
+    pub(crate) buffered: u64,
+    /// Calls still under way.
+    pub(crate) calls: u64,
+}
+
+/// How a call ended, as far as a pace goes by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Ok,
+    /// The sink asked for less, and perhaps for a pause of this length (zero: it named none).
+    Throttled(Duration),
+    /// An error or a panic. The gate stays shut until the moment that the retry schedule gives; `None` is never.
+    Failed {
+        until: Option<Tick>,
+    },
+    /// The same, after the flush timeout.
+    TimedOut {
+        until: Option<Tick>,
+    },
+    /// It says nothing of the sink: a batch that was too large, a poisoned one, a drain that is over.
+    Void,
 }
 
 /// Why a batch left the buffer.
@@ -59,7 +132,7 @@ pub enum FlushReason {
     Flush,
     /// The intake is shut.
     Drain,
-    /// The sink was idle.
+    /// The sink, or a slot of it, was idle.
     Idle,
 }
 
