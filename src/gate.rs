@@ -394,7 +394,7 @@ impl<T, R> Locked<'_, T, R> {
         }
         self.note_peak();
         let from = if fault(Fault::RoomByPosition) { self.gone() } else { positions.start };
-        self.head.free(positions.end - from);
+        self.head.free(positions.end.saturating_sub(from));
         if outcome != Outcome::Delivered {
             self.note_watched();
         }

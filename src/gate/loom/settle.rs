@@ -69,7 +69,8 @@ fn reservation(capacity: usize) -> impl Fn() + Send + Sync + 'static {
         join(settler);
         assert!(waiter.is_woken());
         assert!(matches!(rig.look(&waiter), Wait::Served(Parked::Permits { granted: 2, .. })));
-        assert_eq!(rig.gate.lock().figures().reserved, 2);
+        let figures = rig.gate.lock().figures();
+        assert_eq!((figures.reserved, figures.depth()), (2, capacity as u64));
     }
 }
 
