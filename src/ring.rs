@@ -6,9 +6,9 @@
 //!
 //! Invariants that every `SAFETY` comment below cites:
 //!
-//! - **R1** `gone <= taken <= place`, and `place + reserved <= gone + slots`. Only [`HeadGuard::free`] moves `gone`, and it
-//!   checks that `gone` stays behind `taken`; only [`HeadGuard::set_capacity`] moves the capacity, and it checks that it
-//!   stays within the slots. So no limit, old or new, was ever above `gone + slots`.
+//! - **R1** `gone <= taken <= place`, and `place + reserved <= gone + slots`. [`HeadGuard::free`] moves `gone`, and it
+//!   checks that `gone` stays behind `taken`; [`HeadGuard::rotate`] moves both by one. Only [`HeadGuard::set_capacity`] moves
+//!   the capacity, and it checks that it stays within the slots. So no limit, old or new, was ever above `gone + slots`.
 //! - **R2** The slot of place `p` is vacant once `taken > p - slots`. With R1 every place below a limit has a vacant slot,
 //!   and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
 //! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word. A swap

@@ -68,6 +68,35 @@ impl<T, X> HeadGuard<'_, T, X> {
         Popped::Item(item)
     }
 
+    /// Displaces the oldest item of a full ring for `item`, in one step: the victim. `Err` if that is not all there is to do:
+    /// there is room or a permit, nothing is buffered or the oldest not written, the intake is shut, the capacity has shrunk.
+    #[inline]
+    pub(crate) fn rotate(&mut self, item: T) -> Result<T, T> {
+        let (word, place) = (self.tail(), self.head.taken);
+        // The limit is a bare place: no permit is out, and the ring is open.
+        let is_full = word == self.head.limit && self.head.owed == 0 && !self.head.is_resized;
+        let slot = self.ring.slot(place);
+        if !is_full || place == word || !self.is_written(slot, 0) && !fault(Fault::EvictUnwritten) {
+            return Err(item);
+        }
+        let victim = self.move_out(slot);
+        self.head.taken = self.ring.shape.next(place);
+        self.head.taken_total += 1;
+        self.head.gone_total += 1;
+        self.head.limit = self.ring.shape.next(word);
+        let tell = |head: &Head<X>| self.ring.signals.limit.store(head.limit.raw(), Ordering::Release);
+        if fault(Fault::LimitBeforeTail) {
+            tell(&self.head);
+            mark();
+        }
+        // Ordering: Release, as in `place_below`: the tail is frozen, so that a store is enough.
+        self.ring.tail.store(self.head.limit.raw(), Ordering::Release);
+        self.ring.write(word, item);
+        // Ordering: Release, as in `publish`: after the tail that it pays for, so that nobody else has the room.
+        tell(&self.head);
+        Ok(victim)
+    }
+
     /// Gives the room of `n` taken items free, to be published later.
     pub(crate) fn free(&mut self, n: u64) {
         // R1 rests on this test.
