@@ -260,6 +260,7 @@ impl<T> Core<T> {
             is_paused: locked.desk().rest.is_paused,
             max_batch: locked.desk().rest.max_batch as u64,
             linger: locked.desk().rest.settings.linger,
+            aim: None,
             calls: 0,
             slots: 1,
             again: None,
