@@ -364,3 +364,169 @@ fn elasticity(small: Point, large: Point) -> f64 {
     // Two sizes that are one: nothing shows that the smaller did not pay.
     if sizes.abs() < 0.01 { 1.0 } else { (large.level - small.level) / sizes }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: f64 = 0.1;
+
+    /// A batch that is fed by one sink, on so many slots.
+    struct Fed {
+        batch: Batch,
+        slots: u64,
+        seq: u64,
+        told: Vec<DecisionReason>,
+    }
+
+    impl Fed {
+        fn new(initial: u64, slots: u64) -> Self {
+            let mut batch = Batch::new(initial);
+            batch.bound(5000, 0);
+            Self { batch, slots, seq: 0, told: Vec::new() }
+        }
+
+        /// So many calls of full batches, of which each takes `latency` of its items, in seconds, without noise.
+        fn feed(&mut self, calls: usize, latency: impl Fn(f64) -> f64) -> &mut Self {
+            for _ in 0..calls {
+                self.seq += 1;
+                let items = self.batch.items();
+                let latency = latency(items as f64);
+                let call = Call { seq: self.seq, is_full: self.batch.is_filled_by(items), items, latency };
+                self.told.extend(self.batch.succeeded(&call, TARGET, self.slots, self.seq));
+            }
+            self
+        }
+    }
+
+    #[test]
+    fn it_comes_to_the_target_from_either_side_and_stays() {
+        for initial in [1, 100, 5000] {
+            for item in [30e-6, 1e-3, 0.03] {
+                let mut fed = Fed::new(initial, 1);
+                let latency = |items: f64| item * items;
+                fed.feed(400, latency);
+                let settled = latency(fed.batch.items() as f64);
+                assert!((0.6..1.0).contains(&(settled / TARGET)), "{initial} {item}: {settled}");
+                let items = fed.batch.items() as f64;
+                fed.feed(400, latency);
+                // By a whole item it may swing where that is more than the band.
+                let moved = (fed.batch.items() as f64 - items).abs();
+                assert!(moved <= (0.05 * items).max(1.0), "{initial} {item}: {items} moves by {moved}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_that_is_not_full_says_nothing_unless_it_was_too_slow() {
+        let mut fed = Fed::new(100, 1);
+        let call = |items, latency, seq| Call { seq, is_full: false, items, latency };
+        for seq in 1..=100 {
+            assert_eq!(fed.batch.succeeded(&call(80, 0.001, seq), TARGET, 1, seq), None);
+        }
+        assert_eq!(fed.batch.items(), 100);
+        let told = (101..=110).find_map(|seq| fed.batch.succeeded(&call(80, 0.5, seq), TARGET, 1, seq));
+        assert_eq!(told, Some(DecisionReason::Shrink));
+    }
+
+    #[test]
+    fn only_calls_that_began_after_the_last_change_are_evidence() {
+        let mut fed = Fed::new(100, 1);
+        fed.batch.new_epoch(50);
+        fed.feed(50, |_| 0.001);
+        assert_eq!(fed.told, []);
+        fed.feed(5, |_| 0.001);
+        assert_eq!(fed.told[0], DecisionReason::Grow);
+    }
+
+    #[test]
+    fn growth_waits_for_a_whole_round() {
+        let mut fed = Fed::new(100, 12);
+        fed.feed(11, |_| 0.001);
+        assert_eq!(fed.told, []);
+        fed.feed(1, |_| 0.001);
+        assert_eq!(fed.told, [DecisionReason::Grow]);
+    }
+
+    #[test]
+    fn a_batch_is_full_by_whole_items() {
+        let mut fed = Fed::new(2, 1);
+        fed.batch.resize(2.8, 0);
+        assert_eq!(fed.batch.items(), 2);
+        assert!(fed.batch.is_filled_by(2) && !fed.batch.is_filled_by(1));
+        fed.feed(20, |_| 0.001);
+        assert!(fed.batch.items() > 2, "stuck at {}", fed.batch.size());
+    }
+
+    #[test]
+    fn evidence_fades_but_a_round_is_heard_whole() {
+        let mut fed = Fed::new(100, 64);
+        fed.feed(64, |_| 0.05);
+        assert_eq!(fed.told, [DecisionReason::Grow]);
+        // However long an epoch was near the goal, growth comes within a few rounds.
+        let mut fed = Fed::new(100, 64);
+        for i in 0..1000 {
+            fed.feed(1, |_| 0.074 * if i % 2 == 0 { 1.16 } else { 1.0 / 1.16 });
+        }
+        assert_eq!(fed.told, []);
+        fed.feed(64, |_| 0.04);
+        assert_eq!(fed.told, [DecisionReason::Grow]);
+    }
+
+    #[test]
+    fn what_came_before_a_step_does_not_dilute_its_reference() {
+        let mut fed = Fed::new(1500, 1);
+        fed.feed(200, |items| 0.074 * items / 1500.0);
+        fed.told.clear();
+        let before = fed.batch.size();
+        for _ in 0..100 {
+            fed.feed(1, |items| 4.0 * 0.074 * items / 1500.0);
+            assert!(fed.batch.size() <= before, "it grows in a slow-down, to {}", fed.batch.size());
+        }
+        assert!(!fed.told.contains(&DecisionReason::ConfirmShrink), "{:?}", fed.told);
+        assert!((300..507).contains(&fed.batch.items()), "{}", fed.batch.size());
+    }
+
+    #[test]
+    fn a_target_out_of_reach_ends_at_a_batch_that_amortises() {
+        let mut fed = Fed::new(100, 1);
+        fed.feed(100, |items| 0.2 + 1e-4 * items);
+        assert!(fed.told.contains(&DecisionReason::ConfirmShrink));
+        assert!(fed.told.contains(&DecisionReason::HoldUnreachable));
+        assert!((800..=3200).contains(&fed.batch.items()), "{}", fed.batch.size());
+        // It looks again from time to time, and finds the same.
+        fed.told.clear();
+        fed.feed(2000, |items| 0.2 + 1e-4 * items);
+        let found = |reason| fed.told.iter().filter(|told| **told == reason).count();
+        assert!((5..=16).contains(&found(DecisionReason::HoldUnreachable)), "{:?}", fed.told);
+        assert_eq!(found(DecisionReason::Amortise), 0);
+        // Once the sink can, the target holds again.
+        fed.feed(400, |items| 1e-3 * items);
+        assert!((65..100).contains(&fed.batch.items()), "{}", fed.batch.size());
+    }
+
+    #[test]
+    fn a_shrink_that_paid_after_all_is_taken_again() {
+        let mut fed = Fed::new(1000, 1);
+        // A sink that becomes slower while the batch shrinks hides that shrinking pays.
+        while !fed.told.contains(&DecisionReason::ConfirmShrink) && fed.seq < 500 {
+            fed.feed(1, |_| 0.3);
+        }
+        assert!(fed.told.contains(&DecisionReason::ConfirmShrink), "{:?}", fed.told);
+        fed.feed(40, |items| 1.2e-3 * items);
+        assert!(fed.told.contains(&DecisionReason::ShrinkPaid), "{:?}", fed.told);
+        assert!(!fed.told.contains(&DecisionReason::Amortise), "{:?}", fed.told);
+    }
+
+    #[test]
+    fn a_bound_that_moves_in_the_middle_of_a_comparison_ends_it() {
+        for most in [1, 99, 1000, 4999] {
+            let mut fed = Fed::new(5000, 1);
+            for _ in 0..300 {
+                fed.feed(1, |items| 0.2 + 1e-4 * items);
+                fed.batch.bound(if fed.seq % 7 == 0 { most } else { 5000 }, fed.seq);
+                assert!(fed.batch.size().is_finite() && fed.batch.size() >= 1.0);
+            }
+        }
+    }
+}

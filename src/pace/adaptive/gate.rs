@@ -70,3 +70,40 @@ impl Gate {
         std::mem::take(&mut self.is_down)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::at(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn it_is_shut_until_the_latest_moment_that_it_was_told() {
+        let mut gate = Gate::new();
+        assert_eq!(gate.opens(at(0)), None);
+        gate.hold(Some(at(20)));
+        gate.hold(Some(at(10)));
+        assert_eq!(gate.opens(at(19)), Some(Some(at(20))));
+        assert_eq!(gate.opens(at(20)), None);
+        gate.hold(None);
+        gate.hold(Some(at(30)));
+        assert_eq!(gate.opens(at(u64::MAX)), Some(None));
+    }
+
+    #[test]
+    fn three_rounds_leave_one_call_until_the_first_success() {
+        let mut gate = Gate::new();
+        (0..2).for_each(|_| gate.failed());
+        assert_eq!(gate.most(8), 8);
+        gate.failed();
+        assert_eq!(gate.most(8), 1);
+        assert!(gate.succeeded());
+        assert_eq!(gate.most(8), 8);
+        gate.failed();
+        assert!(!gate.succeeded());
+    }
+}

@@ -208,3 +208,141 @@ impl Slots {
         (self.items, self.seconds, self.calls) = (0.0, 0.0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slots of a sink of which a call of `items` takes `latency(slots, items)`, always with a backlog.
+    struct Fed {
+        slots: Slots,
+        batch: Batch,
+        seq: u64,
+        told: Vec<Verdict>,
+    }
+
+    impl Fed {
+        fn new(most: u64) -> Self {
+            let (mut slots, mut batch) = (Slots::new(), Batch::new(100));
+            batch.bound(5000, 0);
+            slots.bound(most, &mut batch, 0);
+            Self { slots, batch, seq: 0, told: Vec::new() }
+        }
+
+        fn call(&mut self, latency: f64, has_backlog: bool) -> Verdict {
+            self.seq += 1;
+            let call = Call { seq: self.seq, is_full: has_backlog, items: self.batch.items(), latency };
+            let verdict = self.slots.succeeded(&call, has_backlog, &mut self.batch, self.seq);
+            let next = match verdict {
+                Verdict::Kept { pace } => self.slots.go_on(pace, &mut self.batch, self.seq),
+                _ => Verdict::Open,
+            };
+            self.told.extend([verdict, next].into_iter().filter(|told| *told != Verdict::Open));
+            verdict
+        }
+
+        fn feed(&mut self, calls: usize, latency: impl Fn(f64, f64) -> f64) {
+            for _ in 0..calls {
+                self.call(latency(self.slots.count as f64, self.batch.items() as f64), true);
+                assert!((1..=self.slots.most).contains(&self.slots.count));
+            }
+        }
+    }
+
+    /// So many servers, of which each takes 0.1 ms for an item, behind 2 ms that cost them nothing.
+    fn servers(servers: f64) -> impl Fn(f64, f64) -> f64 {
+        move |slots, items| (0.002 + 1e-4 * items).max(1e-4 * items * slots / servers)
+    }
+
+    #[test]
+    fn slots_that_bring_something_are_taken() {
+        let mut fed = Fed::new(64);
+        fed.feed(2000, servers(8.0));
+        assert!((8..=26).contains(&fed.slots.count), "{}", fed.slots.count);
+    }
+
+    #[test]
+    fn slots_that_bring_nothing_are_given_back() {
+        let mut fed = Fed::new(64);
+        fed.feed(3000, |slots, items| 1e-3 * items * slots);
+        let mean = fed.slots.count;
+        assert!(mean <= 2, "{mean}");
+        assert!(fed.told.contains(&Verdict::Reverted));
+    }
+
+    #[test]
+    fn one_that_failed_is_taken_back_with_its_batch_and_rests_longer_each_time() {
+        let mut fed = Fed::new(2);
+        let mut gaps = Vec::new();
+        let mut since = 0;
+        for _ in 0..20_000 {
+            since += 1;
+            let (slots, items) = (fed.slots.count as f64, fed.batch.items() as f64);
+            if fed.call(1e-3 * items * slots, true) == Verdict::Reverted {
+                assert_eq!((fed.slots.count, fed.batch.items()), (1, 100));
+                gaps.push(since);
+                since = 0;
+            }
+        }
+        assert!(gaps.is_sorted() && gaps[7] >= 8 * gaps[0], "{gaps:?}");
+        // Windows of eight calls: the rest, one to compare with, the try.
+        assert_eq!(gaps.last(), Some(&(8 * (LONGEST_REST as usize + 2))), "{gaps:?}");
+    }
+
+    #[test]
+    fn a_try_with_more_slots_adds_no_load() {
+        let mut fed = Fed::new(64);
+        for _ in 0..200 {
+            fed.feed(1, servers(1000.0));
+            let now = fed.batch.size() * fed.slots.count as f64;
+            assert!(now <= 100.0 + 1e-6, "{now} items in flight");
+        }
+        assert!(fed.slots.count > 1);
+    }
+
+    #[test]
+    fn without_a_backlog_nothing_is_judged() {
+        let mut fed = Fed::new(64);
+        for i in 0..1000 {
+            fed.call(0.01, i % 7 > 0);
+        }
+        assert_eq!(fed.told, []);
+    }
+
+    #[test]
+    fn a_window_ends_also_where_there_is_no_step_to_take() {
+        let mut fed = Fed::new(4);
+        // All slots are used, and the noise is as large as it can be.
+        fed.slots.shift(4, &mut fed.batch, 0);
+        assert_eq!(fed.slots.next(), 4);
+        assert!(fed.slots.window(1.0) <= 256.0);
+        fed.feed(300, servers(100.0));
+        assert_eq!(fed.told[0], Verdict::Probe);
+        // One slot, and the way leads down.
+        let mut fed = Fed::new(4);
+        fed.slots.is_up = false;
+        fed.feed(300, servers(100.0));
+        assert_eq!(fed.told[0], Verdict::Probe);
+    }
+
+    #[test]
+    fn failures_halve_them_and_a_smaller_bound_holds_at_once() {
+        let mut fed = Fed::new(64);
+        fed.slots.shift(12, &mut fed.batch, 0);
+        fed.slots.halve(&mut fed.batch, 0);
+        assert_eq!(fed.slots.count, 6);
+        fed.slots.bound(2, &mut fed.batch, 0);
+        assert_eq!(fed.slots.count, 2);
+        fed.slots.bound(0, &mut fed.batch, 0);
+        assert_eq!(fed.slots.count, 1);
+    }
+
+    #[test]
+    fn any_number_of_slots_works() {
+        let mut fed = Fed::new(u64::MAX);
+        fed.slots.shift(u64::MAX - 1, &mut fed.batch, 0);
+        assert_eq!(fed.slots.next(), u64::MAX);
+        fed.slots.is_up = false;
+        assert!(fed.slots.next() < u64::MAX - 1);
+    }
+}

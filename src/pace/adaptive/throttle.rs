@@ -16,10 +16,12 @@ pub(super) struct Throttle {
     last: Option<Tick>,
     /// Calls in a row that were throttled.
     run: u32,
-    /// When the last calls went well, in nanoseconds; the next to be overwritten, and how many there are.
-    stamps: [u64; STAMPS],
-    next: usize,
-    known: usize,
+    /// When a call went well last.
+    good: Option<Tick>,
+    /// The seconds between the last calls that went well; the next to be overwritten, and how many there are.
+    gaps: [f32; GAPS],
+    next: u8,
+    known: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +44,7 @@ pub(super) struct Throttled {
     pub(super) is_too_large: bool,
 }
 
-const STAMPS: usize = 16;
+const GAPS: usize = 15;
 /// The share of the rate at which the sink objected, to begin with.
 const BACK: f64 = 0.85;
 /// The seconds until the rate is there again.
@@ -58,7 +60,7 @@ const LEAST_ROUND: f64 = 0.02;
 
 impl Throttle {
     pub(super) const fn new() -> Self {
-        Self { pace: None, last: None, run: 0, stamps: [0; STAMPS], next: 0, known: 0 }
+        Self { pace: None, last: None, run: 0, good: None, gaps: [0.0; GAPS], next: 0, known: 0 }
     }
 
     /// Calls a second; `None` is no limit.
@@ -73,9 +75,11 @@ impl Throttle {
 
     pub(super) fn succeeded(&mut self, now: Tick) {
         self.run = 0;
-        self.stamps[self.next] = now.nanos();
-        self.next = (self.next + 1) % STAMPS;
-        self.known = (self.known + 1).min(STAMPS);
+        if let Some(last) = self.good.replace(now) {
+            self.gaps[usize::from(self.next)] = now.since(last).as_secs_f32();
+            self.next = (self.next + 1) % GAPS as u8;
+            self.known = (self.known + 1).min(GAPS as u8);
+        }
         let Some(pace) = &mut self.pace else { return };
         let times = now.since(pace.since).as_secs_f64() / RECOVERY;
         pace.rate = pace.peak * (1.0 + (1.0 - BACK) * (times - 1.0).powi(3));
@@ -126,11 +130,100 @@ impl Throttle {
 
     /// Calls a second that went well of late.
     fn delivered(&self, now: Tick) -> Option<f64> {
-        if self.known < 2 {
+        if self.known == 0 {
             return None;
         }
-        let oldest = if self.known < STAMPS { 0 } else { self.next };
-        let span = now.since(Tick::from_nanos(self.stamps[oldest])).as_secs_f64();
-        Some((self.known - 1) as f64 / span.max(1e-3))
+        let gaps: f32 = self.gaps.iter().take(usize::from(self.known)).sum();
+        let span = f64::from(gaps) + now.since(self.good?).as_secs_f64();
+        Some(f64::from(self.known) / span.max(1e-3))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn at(millis: u64) -> Tick {
+        Tick::at(Duration::from_millis(millis))
+    }
+
+    /// After calls that went well, one each `gap` milliseconds, until `end`.
+    fn after_calls(gap: u64, end: u64) -> Throttle {
+        let mut throttle = Throttle::new();
+        (0..=end / gap).for_each(|i| throttle.succeeded(at(i * gap)));
+        throttle
+    }
+
+    fn throttled(throttle: &mut Throttle, millis: u64, asked: Duration) -> Throttled {
+        throttle.throttled(at(millis), asked, Some(0.05), SEC, &mut Random(1))
+    }
+
+    #[test]
+    fn it_starts_below_what_was_delivered() {
+        let mut throttle = after_calls(50, 1000);
+        assert_eq!(throttle.rate(), None);
+        assert!(throttled(&mut throttle, 1000, Duration::ZERO).is_first);
+        let rate = throttle.rate().unwrap();
+        assert!((rate - 0.85 * 20.0).abs() < 1e-4, "{rate}");
+        assert_eq!(throttle.gap(), Some(Duration::from_secs_f64(1.0 / rate)));
+    }
+
+    #[test]
+    fn one_round_counts_once() {
+        let mut throttle = after_calls(50, 1000);
+        throttled(&mut throttle, 1000, Duration::ZERO);
+        let rate = throttle.rate();
+        for millis in [1001, 1010, 1040] {
+            assert!(!throttled(&mut throttle, millis, Duration::ZERO).is_first);
+        }
+        assert_eq!(throttle.rate(), rate);
+        assert!(throttled(&mut throttle, 1200, Duration::ZERO).is_first);
+        assert!(throttle.rate() < rate);
+    }
+
+    #[test]
+    fn it_pauses_as_long_as_the_sink_asked_and_no_longer_than_that_or_the_interval() {
+        let mut throttle = Throttle::new();
+        for asked in [Duration::ZERO, 3 * SEC, Duration::MAX] {
+            let pause = throttled(&mut throttle, 1000, asked).pause;
+            assert!(pause >= asked && pause <= asked.max(SEC), "{pause:?} for {asked:?}");
+        }
+    }
+
+    #[test]
+    fn three_in_a_row_are_about_the_size() {
+        let mut throttle = after_calls(50, 1000);
+        let large = |throttle: &mut Throttle| throttled(throttle, 1000, Duration::ZERO).is_too_large;
+        assert!(!large(&mut throttle) && !large(&mut throttle) && large(&mut throttle));
+        throttle.succeeded(at(1001));
+        assert!(!large(&mut throttle));
+    }
+
+    #[test]
+    fn the_rate_comes_back_slowly_near_the_old_one_and_then_goes() {
+        let mut throttle = after_calls(50, 1000);
+        throttled(&mut throttle, 1000, Duration::ZERO);
+        let mut rates = vec![throttle.rate().unwrap()];
+        for i in 1..400 {
+            throttle.succeeded(at(1000 + i * 100));
+            let Some(rate) = throttle.rate() else { break };
+            rates.push(rate);
+        }
+        assert!(rates.is_sorted());
+        assert!((rates[80] - 20.0).abs() < 0.01, "after 8 s: {}", rates[80]);
+        assert!(rates[100] < 20.5, "two seconds later: {}", rates[100]);
+        assert_eq!(throttle.rate(), None);
+    }
+
+    #[test]
+    fn a_rate_never_becomes_nothing() {
+        let mut throttle = Throttle::new();
+        for i in 0..10_000 {
+            throttled(&mut throttle, 1000 + i * 1000, Duration::ZERO);
+            let rate = throttle.rate().unwrap();
+            assert!(rate >= BACK * LEAST_RATE && rate.is_finite());
+        }
     }
 }
