@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::controller::BackpressureController;
 use crate::core::{Core, Loss, LossHook, Parameters, Settings, check_capacity};
 use crate::error::{BuildError, DriveError, FlushError};
-use crate::flusher::Flusher;
+use crate::flusher::{Flusher, MAX_CONCURRENCY};
 use crate::pace::Fixed;
 use crate::pull::Batches;
 use crate::retry::Retry;
@@ -204,7 +204,61 @@ impl<T: Send + 'static> Builder<T> {
         runtime: &Handle,
         sink: S,
     ) -> Result<BackpressureController<T>, BuildError> {
-        let (controller, mut flusher) = self.build(sink)?;
+        self.spawn_slots(runtime, vec![sink])
+    }
+
+    /// Like [`spawn`](Self::spawn), with up to `n` calls of the sink at once, `n` in `1 ..=` [`MAX_CONCURRENCY`]: each slot
+    /// has a clone of the sink.
+    ///
+    /// **More than one gives up order between batches.** Within a batch the items are in order, and batches leave in order, but
+    /// a later one may be settled before an earlier one; a batch that is sent again comes after others that were sent
+    /// meanwhile. With `n = 1` it is [`spawn`](Self::spawn). All calls run in the one task of the flusher, so a sink that
+    /// blocks its thread blocks the others, too.
+    ///
+    /// A sink that fails is left in peace: while a batch waits to be sent again no other one leaves, and after
+    /// [`throttled`](crate::FlushError::throttled) none does before the pause is over; calls that are under way go on. A call that
+    /// hangs costs its slot only, until the flush timeout.
+    ///
+    /// What is in flight takes its room from the capacity, so let that be at least twice `n` times `max_batch`. Unless it
+    /// is set, `max_batch` is the capacity / 2n here, at least 1, at most 5000.
+    ///
+    /// # Errors
+    ///
+    /// As for [`spawn`](Self::spawn), and [`ConcurrencyZero`](BuildError::ConcurrencyZero) or
+    /// [`ConcurrencyTooLarge`](BuildError::ConcurrencyTooLarge).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use backpressure::{BackpressureController, Batch, FlushError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let sink = |batch: Batch<u32>| async move {
+    ///     // A request to a store.
+    ///     tokio::time::sleep(std::time::Duration::from_millis(batch.len() as u64)).await;
+    ///     Ok::<(), FlushError>(())
+    /// };
+    /// let numbers = BackpressureController::builder(1_000).max_batch(10).spawn_concurrent(8, sink)?;
+    /// numbers.push_all(0..500).await?;
+    /// assert!(numbers.flush().await.all_delivered());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn spawn_concurrent<S>(self, n: usize, sink: S) -> Result<BackpressureController<T>, BuildError>
+    where
+        S: BatchSink<T> + Clone + 'static,
+    {
+        let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        self.spawn_slots(&runtime, clones(n, sink)?)
+    }
+
+    fn spawn_slots<S: BatchSink<T> + 'static>(
+        self,
+        runtime: &Handle,
+        sinks: Vec<S>,
+    ) -> Result<BackpressureController<T>, BuildError> {
+        let (controller, mut flusher) = self.build_slots(sinks)?;
         let inside = runtime.enter();
         flusher.check().map_err(|error| match error {
             DriveError::NoRuntime => BuildError::NoRuntime,
@@ -225,8 +279,29 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// [`BuildError`] for a setting that cannot work.
     pub fn build<S: BatchSink<T> + 'static>(self, sink: S) -> Result<(BackpressureController<T>, Flusher), BuildError> {
-        let core = self.core(false)?;
-        let flusher = Flusher::new(Arc::clone(&core), sink, Box::new(Fixed));
+        self.build_slots(vec![sink])
+    }
+
+    /// Like [`build`](Self::build), with up to `n` calls of the sink at once: see
+    /// [`spawn_concurrent`](Self::spawn_concurrent).
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build), and [`ConcurrencyZero`](BuildError::ConcurrencyZero) or
+    /// [`ConcurrencyTooLarge`](BuildError::ConcurrencyTooLarge).
+    pub fn build_concurrent<S>(self, n: usize, sink: S) -> Result<(BackpressureController<T>, Flusher), BuildError>
+    where
+        S: BatchSink<T> + Clone + 'static,
+    {
+        self.build_slots(clones(n, sink)?)
+    }
+
+    fn build_slots<S: BatchSink<T> + 'static>(
+        self,
+        sinks: Vec<S>,
+    ) -> Result<(BackpressureController<T>, Flusher), BuildError> {
+        let core = self.core(false, sinks.len())?;
+        let flusher = Flusher::new(Arc::clone(&core), sinks, Box::new(Fixed));
         Ok((BackpressureController::new(core), flusher))
     }
 
@@ -238,14 +313,14 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// [`BuildError`] for a setting that cannot work.
     pub fn pull(self) -> Result<(BackpressureController<T>, Batches<T>), BuildError> {
-        let core = self.core(true)?;
+        let core = self.core(true, 1)?;
         let batches = Batches::new(Arc::clone(&core), Box::new(Fixed));
         Ok((BackpressureController::new(core), batches))
     }
 
     /// What lies behind the controller.
-    fn core(self, is_pulled: bool) -> Result<Arc<Core<T>>, BuildError> {
-        let settings = self.check()?;
+    fn core(self, is_pulled: bool, slots: usize) -> Result<Arc<Core<T>>, BuildError> {
+        let settings = self.check(slots)?;
         let clock = self.clock.map_or_else(Clock::start, Clock::Manual);
         let core = Core::new(Parameters {
             name: self.name,
@@ -255,6 +330,7 @@ impl<T: Send + 'static> Builder<T> {
             on_loss: self.on_loss,
             drain_on_drop: self.drain_on_drop,
             is_pulled,
+            slots,
             nonce: clock.seed().unwrap_or_else(nonce),
             clock,
         });
@@ -262,11 +338,11 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// The settings, if all of them can work.
-    fn check(&self) -> Result<Settings, BuildError> {
+    fn check(&self, slots: usize) -> Result<Settings, BuildError> {
         check_capacity(self.capacity, MAX_CAPACITY)?;
         let settings = Settings {
             watermarks: self.watermarks,
-            max_batch: self.max_batch.unwrap_or((self.capacity / 2).clamp(1, DEFAULT_MAX_BATCH)),
+            max_batch: self.max_batch.unwrap_or((self.capacity / 2 / slots).clamp(1, DEFAULT_MAX_BATCH)),
             linger: self.linger,
             retry: self.retry.clone(),
             flush_timeout: self.flush_timeout,
@@ -291,6 +367,19 @@ impl<T> fmt::Debug for Builder<T> {
             .field("drain_on_drop", &self.drain_on_drop)
             .field("on_loss", &self.on_loss.is_some())
             .finish()
+    }
+}
+
+/// A sink for each slot, if there can be so many.
+fn clones<S: Clone>(n: usize, sink: S) -> Result<Vec<S>, BuildError> {
+    match n {
+        0 => Err(BuildError::ConcurrencyZero),
+        1..=MAX_CONCURRENCY => {
+            let mut sinks: Vec<_> = std::iter::repeat_with(|| sink.clone()).take(n - 1).collect();
+            sinks.push(sink);
+            Ok(sinks)
+        }
+        _ => Err(BuildError::ConcurrencyTooLarge { max: MAX_CONCURRENCY }),
     }
 }
 

@@ -299,6 +299,13 @@ pub enum BuildError {
         /// The capacity, as given.
         capacity: usize,
     },
+    /// No calls of the sink at once.
+    ConcurrencyZero,
+    /// More calls of the sink at once than [`MAX_CONCURRENCY`](crate::MAX_CONCURRENCY).
+    ConcurrencyTooLarge {
+        /// The most.
+        max: usize,
+    },
     /// A flush timeout of 0, which no sink could keep.
     FlushTimeoutZero,
     /// A retry factor that is not a finite number of at least 1.
@@ -326,6 +333,8 @@ impl fmt::Display for BuildError {
             Self::BatchAboveCapacity { batch, capacity } => {
                 write!(f, "the largest batch, {batch}, is above the capacity, {capacity}")
             }
+            Self::ConcurrencyZero => f.write_str("the most calls of the sink at once are 0"),
+            Self::ConcurrencyTooLarge { max } => write!(f, "the most calls of the sink at once are above {max}"),
             Self::FlushTimeoutZero => f.write_str("the flush timeout is 0"),
             Self::RetryFactor(factor) => {
                 write!(f, "the retry factor must be a finite number of at least 1, not {factor}")

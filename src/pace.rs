@@ -15,7 +15,8 @@ use crate::time::Tick;
 
 /// Decides when a batch leaves, and how many at once. `now` and a view come in, a plan goes out.
 pub(crate) trait Pace: Send {
-    /// What to do next. Asked again whenever something has changed.
+    /// What to do next. Asked again whenever something has changed, as long as a slot is free and the sink has asked for no
+    /// pause.
     fn plan(&mut self, now: Tick, view: &View) -> Plan;
 
     /// A call of the sink begins, with so many items. What it answers comes back with the sample of that call.
@@ -28,6 +29,43 @@ pub(crate) trait Pace: Send {
     fn ended(&mut self, now: Tick, sample: &Sample, log: &mut Log) {
         let _ = (now, sample, log);
     }
+
+    /// Where it stands.
+    fn standing(&self) -> Standing {
+        Standing::NONE
+    }
+}
+
+/// Where a pace stands, for those who watch; `None` is what was set, no limit, or not measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Standing {
+    /// The most items of a batch.
+    pub(crate) batch: Option<u64>,
+    /// The most calls at once.
+    pub(crate) slots: Option<u64>,
+    /// The most calls a second.
+    pub(crate) rate: Option<f64>,
+    /// How long a call takes, on average.
+    pub(crate) latency: Option<Duration>,
+    /// Items that the sink takes a second.
+    pub(crate) drain_rate: Option<f64>,
+    /// No batch is small enough for the target latency.
+    pub(crate) is_target_unreachable: bool,
+    /// The sink was given up: one call at a time asks whether it is back.
+    pub(crate) is_down: bool,
+}
+
+impl Standing {
+    /// All as it was set.
+    pub(crate) const NONE: Self = Self {
+        batch: None,
+        slots: None,
+        rate: None,
+        latency: None,
+        drain_rate: None,
+        is_target_unreachable: false,
+        is_down: false,
+    };
 }
 
 /// What a pace sees of the buffer.
@@ -53,7 +91,7 @@ pub(crate) struct View {
     pub(crate) linger: Duration,
     /// What to adapt to; `None` has an adaptive pace be as the fixed one.
     pub(crate) aim: Option<Aim>,
-    /// Calls of the sink that are under way.
+    /// Calls of the sink that are under way, with those whose batch the sink has kept.
     pub(crate) calls: u64,
     /// The most calls at once: the slots; at least 1.
     pub(crate) slots: u64,

@@ -369,6 +369,7 @@ mod tests {
             })),
             drain_on_drop: Duration::ZERO,
             is_pulled: false,
+            slots: 1,
             nonce: 1,
             clock: Clock::start(),
         });

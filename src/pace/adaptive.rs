@@ -20,7 +20,9 @@ use self::batch::Batch;
 use self::gate::Gate;
 use self::slots::{Slots, Verdict};
 use self::throttle::Throttle;
-use super::{Again, Aim, Decision, DecisionReason, Fixed, FlushReason, Log, Outcome, Pace, Plan, Sample, Ticket, View};
+use super::{
+    Again, Aim, Decision, DecisionReason, Fixed, FlushReason, Log, Outcome, Pace, Plan, Sample, Standing, Ticket, View,
+};
 use crate::splitmix::{STEP, mix};
 use crate::time::Tick;
 
@@ -40,6 +42,8 @@ pub(crate) struct Adaptive {
     last_start: Option<Tick>,
     /// Mean seconds of a call, of late.
     latency: Option<f64>,
+    /// The items of a call and its seconds, on average of those with a backlog behind them.
+    load: Option<(f32, f32)>,
     random: Random,
 }
 
@@ -57,8 +61,8 @@ struct Call {
 #[derive(Debug)]
 struct Random(u64);
 
-/// The weight of the last call in the mean latency.
-const LATENCY_WEIGHT: f64 = 0.2;
+/// The weight of the last call in what is told as an average.
+const LAST_WEIGHT: f64 = 0.2;
 /// After a time-out the batch is cut by how much too long the call was, within these shares.
 const CUT: (f64, f64) = (0.125, 0.5);
 
@@ -74,6 +78,7 @@ impl Adaptive {
             seq: 0,
             last_start: None,
             latency: None,
+            load: None,
             random: Random(seed),
         }
     }
@@ -154,12 +159,15 @@ impl Adaptive {
         }
         self.throttle.succeeded(now);
         let usual = self.latency.unwrap_or(call.latency);
-        self.latency = Some(usual + LATENCY_WEIGHT * (call.latency - usual));
+        self.latency = Some(usual + LAST_WEIGHT * (call.latency - usual));
         let target = aim.target_latency.as_secs_f64();
         if let Some(reason) = self.batch.succeeded(&call, target, self.slots.count(), self.seq) {
             self.note(now, reason, log);
         }
         let has_backlog = call.is_full || sample.buffered as f64 >= self.batch.size();
+        if has_backlog {
+            self.carry(&call);
+        }
         match self.slots.succeeded(&call, has_backlog, &mut self.batch, self.seq) {
             Verdict::Open => {}
             Verdict::Probe => self.note(now, DecisionReason::SlotsProbe, log),
@@ -171,6 +179,20 @@ impl Adaptive {
                 }
             }
         }
+    }
+
+    fn carry(&mut self, call: &Call) {
+        let (items, seconds) = (call.items as f32, call.latency as f32);
+        let (usual_items, usual_seconds) = self.load.unwrap_or((items, seconds));
+        let mean = |usual: f32, last: f32| usual + LAST_WEIGHT as f32 * (last - usual);
+        self.load = Some((mean(usual_items, items), mean(usual_seconds, seconds)));
+    }
+
+    /// Items a second: slots times the items of a call over its time, by Little's law, unless the sink asked for less.
+    fn drain_rate(&self) -> Option<f64> {
+        let (items, seconds) = self.load?;
+        let calls = self.slots.count() as f64 / f64::from(seconds).max(1e-6);
+        Some(f64::from(items) * self.throttle.rate().map_or(calls, |rate| rate.min(calls)))
     }
 
     fn throttled(&mut self, now: Tick, asked: Duration, aim: Aim, log: &mut Log) {
@@ -251,6 +273,21 @@ impl Pace for Adaptive {
             Outcome::Throttled(asked) => self.throttled(now, asked, aim, log),
             Outcome::Failed { until } | Outcome::TimedOut { until } => self.failed(now, until, sample, aim, log),
             Outcome::Void => {}
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        if self.aim.is_none() {
+            return Standing::NONE;
+        }
+        Standing {
+            batch: Some(self.batch.items()),
+            slots: Some(self.slots.count()),
+            rate: self.throttle.rate(),
+            latency: self.latency.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)),
+            drain_rate: self.drain_rate(),
+            is_target_unreachable: self.batch.is_out_of_reach(),
+            is_down: self.gate.is_down(),
         }
     }
 }

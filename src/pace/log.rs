@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::Standing;
 use crate::time::Tick;
 
 /// The last decisions are kept, in so many.
@@ -89,17 +90,27 @@ pub(crate) struct Log {
     next: usize,
     /// How many there were in all.
     count: u64,
+    standing: Standing,
 }
 
 impl Log {
     pub(crate) const fn new() -> Self {
-        Self { decisions: [None; KEPT], next: 0, count: 0 }
+        Self { decisions: [None; KEPT], next: 0, count: 0, standing: Standing::NONE }
     }
 
     pub(crate) fn note(&mut self, decision: Decision) {
         self.decisions[self.next] = Some(decision);
         self.next = (self.next + 1) % KEPT;
         self.count += 1;
+    }
+
+    /// Where the pace stands now.
+    pub(crate) fn stand(&mut self, standing: Standing) {
+        self.standing = standing;
+    }
+
+    pub(crate) const fn standing(&self) -> &Standing {
+        &self.standing
     }
 
     /// Oldest first.

@@ -59,7 +59,7 @@ enum Mode {
 /// What is above (or below) the goal, summed from where it began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Excess {
-    sum: f64,
+    sum: f32,
     count: u32,
 }
 
@@ -157,6 +157,11 @@ impl Batch {
     /// The call of this number began after the last change.
     pub(super) const fn is_evidence(&self, seq: u64) -> bool {
         seq > self.epoch
+    }
+
+    /// No batch is small enough for the target.
+    pub(super) const fn is_out_of_reach(&self) -> bool {
+        matches!(self.mode, Mode::Amortise | Mode::Hold { .. })
     }
 
     /// A call went well, on so many slots; `seq` is the last one that has begun.
@@ -334,7 +339,7 @@ impl Batch {
 
 impl Excess {
     fn add(&mut self, excess: f64) {
-        self.sum += excess - BAND / 2.0;
+        self.sum += (excess - BAND / 2.0) as f32;
         self.count = self.count.saturating_add(1);
         if self.sum <= 0.0 {
             *self = Self::default();
@@ -343,7 +348,7 @@ impl Excess {
 
     /// Since it began; 0 if it has not.
     fn mean(self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.sum / f64::from(self.count) + BAND / 2.0 }
+        if self.count == 0 { 0.0 } else { f64::from(self.sum) / f64::from(self.count) + BAND / 2.0 }
     }
 
     /// It is larger than the band and than noise explains.

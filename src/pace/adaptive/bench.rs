@@ -78,7 +78,7 @@ pub(super) struct Run {
     pub(super) dropped: u64,
     /// Accepted, and neither delivered nor here: 0 unless items were lost.
     pub(super) lost: i64,
-    /// A batch began before one that was accepted earlier.
+    /// A batch was delivered before one that was accepted earlier.
     pub(super) is_out_of_order: bool,
 }
 
@@ -112,6 +112,8 @@ struct Sim {
     carry: f64,
     accepted: u64,
     delivered: u64,
+    /// When the first item of a batch was accepted that was delivered, at the latest.
+    newest: u64,
     run: Run,
 }
 
@@ -166,6 +168,7 @@ impl Setup {
             carry: 0.0,
             accepted: 0,
             delivered: 0,
+            newest: 0,
             run: Run {
                 ended: Vec::new(),
                 ages: Vec::new(),
@@ -320,8 +323,7 @@ impl Sim {
         let (chunks, items) = cut(&mut job.chunks, most);
         let rest = job.items - items;
         if rest > 0 {
-            // The rest is a batch of its own, with attempts of its own.
-            let rest = Job { chunks: job.chunks, items: rest, tries: Tries::default(), ..job };
+            let rest = Job { chunks: job.chunks, items: rest, tries: job.tries.of_a_part(), ..job };
             self.again.push_front((due, rest));
         }
         self.call(Job { chunks, items, tries: job.tries, ticket: job.ticket, start: self.now, is_over: false });
@@ -388,15 +390,18 @@ impl Sim {
         let (ticket, items) = (job.ticket, job.items);
         let outcome = if is_ok {
             self.delivered += job.items;
+            let first = job.chunks.front().map_or(0, |(at, _)| *at);
+            self.run.is_out_of_order |= first < self.newest;
+            self.newest = self.newest.max(first);
             for (at, count) in &job.chunks {
                 self.run.ages.push((seconds(self.now), seconds(self.now - at), *count));
             }
             Outcome::Ok
         } else {
             let due = self.retry.next(&mut job.tries, now, Duration::ZERO, &mut self.jitter).unwrap();
-            let first = |job: &Job| job.chunks.front().map(|(at, _)| *at);
-            self.run.is_out_of_order |= self.again.front().is_some_and(|(_, next)| first(next) < first(&job));
-            self.again.push_front((due, job));
+            // By position.
+            let place = self.again.partition_point(|(_, other)| other.chunks.front() < job.chunks.front());
+            self.again.insert(place, (due, job));
             match event {
                 Event::TimedOut(_) => Outcome::TimedOut { until: due.0 },
                 Event::Throttled(_) => Outcome::Throttled(Duration::ZERO),

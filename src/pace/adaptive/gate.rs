@@ -49,6 +49,10 @@ impl Gate {
         if self.is_down { 1 } else { slots }
     }
 
+    pub(super) const fn is_down(&self) -> bool {
+        self.is_down
+    }
+
     pub(super) const fn is_cutting(&self) -> bool {
         self.is_cutting
     }
