@@ -178,7 +178,7 @@ pub(crate) enum Outcome {
 pub enum FlushReason {
     /// A full batch was there.
     Full,
-    /// The oldest item had waited for the linger.
+    /// The oldest item had waited for the linger: the one that was set, or, if the pace adapts, as long as a call usually takes.
     Linger,
     /// There was no room, or producers waited for it.
     Room,
@@ -186,7 +186,7 @@ pub enum FlushReason {
     Flush,
     /// The intake is shut.
     Drain,
-    /// The sink, or a slot of it, was idle.
+    /// The sink, or a slot of it, was idle. Only a pace that adapts sends a batch for that.
     Idle,
 }
 

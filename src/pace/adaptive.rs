@@ -68,13 +68,13 @@ const CUT: (f64, f64) = (0.125, 0.5);
 
 impl Adaptive {
     /// The first batch has `initial_batch` items, or as many as the view allows.
-    pub(crate) fn new(initial_batch: u64, seed: u64) -> Self {
+    pub(crate) fn new(initial_batch: u64, aim: Option<Aim>, seed: u64) -> Self {
         Self {
             batch: Batch::new(initial_batch),
             slots: Slots::new(),
             throttle: Throttle::new(),
             gate: Gate::new(),
-            aim: None,
+            aim,
             seq: 0,
             last_start: None,
             latency: None,

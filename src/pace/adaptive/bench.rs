@@ -142,7 +142,7 @@ struct Job {
 impl Setup {
     /// Seconds become marks only with a seed.
     pub(super) fn run(&self, seed: u64) -> Run {
-        let pace = Adaptive::new(100, seed);
+        let pace = Adaptive::new(100, None, seed);
         let retry = Retry::exponential(Duration::from_millis(50), Duration::from_secs(1));
         let mut sim = Sim {
             setup: self.clone(),

@@ -38,7 +38,7 @@ fn sample(ticket: Ticket, millis: u64, outcome: Outcome) -> Sample {
 
 /// With a first batch of 100, told of `AIM`, and its log.
 fn pace() -> (Adaptive, Log) {
-    let mut pace = Adaptive::new(100, 1);
+    let mut pace = Adaptive::new(100, Some(AIM), 1);
     pace.plan(at(0), &view(0));
     (pace, Log::new())
 }
@@ -258,7 +258,7 @@ fn extremes_leave_it_within_its_bounds() {
             random = mix(random);
             (random % below as u64) as usize
         };
-        let (mut pace, mut log) = (Adaptive::new(counts[draw(5)], seed), Log::new());
+        let (mut pace, mut log) = (Adaptive::new(counts[draw(5)], None, seed), Log::new());
         let aim = Aim { target_latency: spans[draw(5)], min_interval: spans[draw(5)], max_interval: spans[draw(5)] };
         let (mut now, mut calls, mut tickets) = (Tick::default(), 0, Vec::new());
         for _ in 0..500 {
