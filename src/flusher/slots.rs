@@ -39,15 +39,12 @@ struct Slot<T> {
 }
 
 /// Between a slot and its block.
-enum Mail<T> {
-    Empty,
+struct Mail<T> {
     /// The next call.
-    Call(Batch<T>),
-    /// It is under way.
-    Calling,
-    /// It is under way, and its time is over.
-    Cut,
-    Ended(Ended),
+    batch: Option<Batch<T>>,
+    /// The time of the call is over.
+    is_cut: bool,
+    ended: Option<Ended>,
 }
 
 impl<T: Send + 'static> Slots<T> {
@@ -55,7 +52,7 @@ impl<T: Send + 'static> Slots<T> {
     pub(super) fn new<S: BatchSink<T> + 'static>(sinks: Vec<S>) -> Self {
         let wakes = Arc::<Wakes>::default();
         let slot = |(i, sink)| {
-            let mail = Arc::new(Mutex::new(Mail::Empty));
+            let mail = Arc::new(Mutex::new(Mail { batch: None, is_cut: false, ended: None }));
             let run = Box::pin(run(sink, Arc::clone(&mail)));
             Slot { run, mail, waker: wakes.waker(i), is_ready: false, call: None }
         };
@@ -80,7 +77,8 @@ impl<T> Slots<T> {
         let Some(index) = self.free.pop() else { return };
         if let Some(slot) = self.slots.get_mut(index) {
             slot.call = Some(call);
-            slot.put(Mail::Call(batch));
+            let mut mail = slot.mail.lock();
+            (mail.batch, mail.is_cut) = (Some(batch), false);
         }
         self.make_ready(index);
     }
@@ -100,7 +98,8 @@ impl<T> Slots<T> {
                 continue;
             }
             let _ = slot.run.as_mut().poll(&mut Context::from_waker(&slot.waker));
-            if let Some(ended) = slot.take_ended() {
+            let ended = slot.mail.lock().ended.take();
+            if let Some(ended) = ended {
                 if let Some(call) = slot.call.take() {
                     return Poll::Ready((index, call, ended));
                 }
@@ -127,7 +126,7 @@ impl<T> Slots<T> {
             let Some(call) = slot.call.as_mut().filter(|call| call.is_late(now)) else { continue };
             call.extra = extra(call);
             if call.is_late(now) {
-                slot.put(Mail::Cut);
+                slot.mail.lock().is_cut = true;
                 self.make_ready(index);
             }
         }
@@ -137,24 +136,6 @@ impl<T> Slots<T> {
         let Some(slot) = self.slots.get_mut(index) else { return };
         if !mem::replace(&mut slot.is_ready, true) {
             self.ready.push_back(index);
-        }
-    }
-}
-
-impl<T> Slot<T> {
-    fn put(&self, mail: Mail<T>) {
-        let stale = mem::replace(&mut *self.mail.lock(), mail);
-        drop(stale);
-    }
-
-    fn take_ended(&self) -> Option<Ended> {
-        let mut mail = self.mail.lock();
-        match mem::replace(&mut *mail, Mail::Empty) {
-            Mail::Ended(ended) => Some(ended),
-            other => {
-                *mail = other;
-                None
-            }
         }
     }
 }
@@ -173,20 +154,12 @@ async fn run<T, S: BatchSink<T>>(mut sink: S, mail: Arc<Mutex<Mail<T>>>) {
     loop {
         let batch = poll_fn(|_| next_batch(&mail)).await;
         let ended = call(&mut sink, batch, &mail).await;
-        // What it replaces holds nothing of the user's.
-        *mail.lock() = Mail::Ended(ended);
+        mail.lock().ended = Some(ended);
     }
 }
 
 fn next_batch<T>(mail: &Mutex<Mail<T>>) -> Poll<Batch<T>> {
-    let mut mail = mail.lock();
-    match mem::replace(&mut *mail, Mail::Calling) {
-        Mail::Call(batch) => Poll::Ready(batch),
-        other => {
-            *mail = other;
-            Poll::Pending
-        }
-    }
+    mail.lock().batch.take().map_or(Poll::Pending, Poll::Ready)
 }
 
 /// One call of the sink, with its panics caught.
@@ -196,7 +169,7 @@ async fn call<T, S: BatchSink<T>>(sink: &mut S, batch: Batch<T>, mail: &Mutex<Ma
     let ended = poll_fn(|cx| match catch(|| answer.as_mut().poll(cx)) {
         Some(Poll::Ready(Ok(()))) => Poll::Ready(Ended::Ok),
         Some(Poll::Ready(Err(error))) => Poll::Ready(Ended::Error(error)),
-        Some(Poll::Pending) if matches!(*mail.lock(), Mail::Cut) => Poll::Ready(Ended::TimedOut),
+        Some(Poll::Pending) if mail.lock().is_cut => Poll::Ready(Ended::TimedOut),
         Some(Poll::Pending) => Poll::Pending,
         None => Poll::Ready(Ended::Panicked),
     })

@@ -98,6 +98,7 @@ impl Log {
         Self { decisions: [None; KEPT], next: 0, count: 0, standing: Standing::NONE }
     }
 
+    #[allow(dead_code, reason = "the fixed pace decides nothing")]
     pub(crate) fn note(&mut self, decision: Decision) {
         self.decisions[self.next] = Some(decision);
         self.next = (self.next + 1) % KEPT;
@@ -119,7 +120,30 @@ impl Log {
         early.iter().chain(late).copied().flatten()
     }
 
+    /// The latest.
+    pub(crate) fn last(&self) -> Option<Decision> {
+        self.decisions[(self.next + KEPT - 1) % KEPT]
+    }
+
     pub(crate) const fn count(&self) -> u64 {
         self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_decisions_are_kept_in_order_and_all_are_counted() {
+        let mut log = Log::new();
+        assert_eq!((log.decisions().count(), log.count(), log.last()), (0, 0, None));
+        for batch in 1..=100 {
+            let at = Tick::default();
+            log.note(Decision { at, reason: DecisionReason::Grow, batch, slots: 1, rate: None });
+            assert_eq!(log.last().map(|last| last.batch), Some(batch));
+        }
+        let kept: Vec<_> = log.decisions().map(|decision| decision.batch).collect();
+        assert_eq!((kept, log.count()), ((100 - KEPT as u64 + 1..=100).collect(), 100));
     }
 }
