@@ -8,6 +8,7 @@ use crate::builder::Builder;
 use crate::core::{Changes, Core};
 use crate::drain::{Drain, drain_blocking};
 use crate::error::{BuildError, PushError, ReserveError, WouldDeadlock};
+use crate::explain::Explanation;
 use crate::flush::{Flush, flush_blocking};
 use crate::health::Health;
 use crate::ledger::Snapshot;
@@ -469,6 +470,24 @@ impl<T> BackpressureController<T> {
     /// ```
     pub fn set_capacity(&self, items: usize) -> Result<(), BuildError> {
         self.reconfigure(|changes| changes.capacity(items))
+    }
+
+    /// What the flush loop goes by at present, and its last decisions with their reasons: what to read first when a sink is
+    /// slow.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use backpressure::{BackpressureController, Batch, BuildError};
+    /// let sink = |_: Batch<u32>| async { Ok(()) };
+    /// let (events, _flusher) = BackpressureController::builder(1_000).max_batch(50).build(sink)?;
+    /// println!("{}", events.explain());
+    /// assert_eq!(events.explain().batch_limit, 50);
+    /// # Ok::<(), BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn explain(&self) -> Explanation {
+        self.core.explain()
     }
 
     /// A bound of the age of the oldest item that is not settled; `None` if there is none, or if the flusher never ran.

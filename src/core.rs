@@ -1,5 +1,6 @@
 //! Admission, taking and settling: the runtime-free heart that producers, flusher and guards share.
 
+mod account;
 mod admit;
 mod changes;
 mod context;
@@ -11,6 +12,7 @@ mod loss;
 mod pulled;
 mod retries;
 mod settle;
+mod step;
 mod vitals;
 
 use std::mem;
@@ -33,14 +35,15 @@ pub(crate) use self::loss::LossHook;
 pub(crate) use self::pulled::Returned;
 pub(crate) use self::retries::Retries;
 pub(crate) use self::settle::{End, Left};
-use crate::batch::{Batch, BatchId, Parts};
+pub(crate) use self::step::{Step, Work};
 use crate::error::BuildError;
-use crate::flight::{Flight, FlightKey, Flights, Phase, Seqs};
+use crate::flight::{FlightKey, Flights};
 use crate::gate::{Effects, Gate, Locked};
 use crate::ledger::Snapshot;
-use crate::pace::{FlushReason, Pace, Plan, View};
+use crate::pace::FlushReason;
 use crate::panics::catch;
 use crate::report::FlushReport;
+use crate::retry::Due;
 use crate::state::{Levels, State};
 use crate::strategy::Strategy;
 use crate::sync::CachePadded;
@@ -77,11 +80,15 @@ pub(crate) struct Hangar<T> {
     /// Pulled batches that came home with something left.
     returned: Vec<Returned>,
     is_paused: bool,
+    /// The sink has asked for a pause until then.
+    pause: Option<Due>,
     /// Items before this position were seen claimed when a batch left without them, for this reason.
     promised: (u64, FlushReason),
     settings: Arc<Settings>,
     /// The most items of a batch, as the strategy and the capacity leave it.
     max_batch: usize,
+    /// Calls of the sink that there can be at once.
+    slots: u64,
     /// One item in so many is kept, by state.
     sample_rates: [u32; State::ALL.len()],
     ending: Ending<T>,
@@ -97,23 +104,10 @@ pub(crate) struct Parameters<T> {
     pub(crate) on_loss: Option<LossHook<T>>,
     pub(crate) drain_on_drop: Duration,
     pub(crate) is_pulled: bool,
+    /// Calls of the sink that there can be at once; at least 1.
+    pub(crate) slots: usize,
     pub(crate) nonce: u64,
     pub(crate) clock: Clock,
-}
-
-/// What the flusher does next.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Send this new batch.
-    Launch(FlightKey),
-    /// Sleep until the moment, or the bell.
-    Sleep(Option<Tick>),
-    /// A producer has claimed a slot and not written it: give the thread away, then look again.
-    Yield,
-    /// All is settled and the intake is shut.
-    Drained,
-    /// Drain's deadline has passed.
-    Expired,
 }
 
 impl<T> Core<T> {
@@ -126,9 +120,11 @@ impl<T> Core<T> {
             flights: Flights::new(),
             returned: Vec::new(),
             is_paused: false,
+            pause: None,
             promised: (0, FlushReason::Full),
             settings: Arc::new(settings),
             max_batch,
+            slots: parameters.slots as u64,
             sample_rates: parameters.strategy.sample_rates(),
             ending: Ending::default(),
             diary: Diary::new(),
@@ -190,144 +186,6 @@ impl<T> Core<T> {
         }
     }
 
-    /// What the end makes of the flusher's next step, if it makes anything of it.
-    pub(crate) fn end(&self) -> Option<Step> {
-        let now = self.now();
-        self.gate.lock().desk().rest.ending.step(now)
-    }
-
-    /// Drain's deadline.
-    pub(crate) fn deadline(&self) -> Option<Tick> {
-        self.gate.lock().desk().rest.ending.deadline()
-    }
-
-    /// Decides what the flusher does next, and takes the batch if there is one to send.
-    pub(crate) fn step(&self, pace: &mut dyn Pace, spare: &mut Vec<T>) -> Step {
-        let now = self.now();
-        let mut locked = self.gate.lock();
-        let step = self.step_locked(&mut locked, now, pace, spare);
-        self.apply(locked.finish());
-        step
-    }
-
-    fn step_locked(
-        &self,
-        locked: &mut Locked<'_, T, Hangar<T>>,
-        now: Tick,
-        pace: &mut dyn Pace,
-        spare: &mut Vec<T>,
-    ) -> Step {
-        if let Some(step) = locked.desk().rest.ending.step(now) {
-            return step;
-        }
-        if locked.is_drained() {
-            return Step::Drained;
-        }
-        locked.stamp(now);
-        let view = self.view(locked);
-        let promised = locked.desk().rest.promised;
-        let plan = match pace.plan(now, &view) {
-            Plan::Sleep { .. } if view.buffered > 0 && locked.taken() < promised.0 && !view.is_paused => {
-                Plan::Take { most: view.capacity.min(promised.0 - locked.taken()), reason: promised.1 }
-            }
-            plan => plan,
-        };
-        match plan {
-            Plan::Take { most, reason } => match self.take_batch(locked, most, reason, mem::take(spare)) {
-                Some(key) => Step::Launch(key),
-                None => Step::Yield,
-            },
-            Plan::Sleep { items, until } => {
-                locked.sleep(items);
-                Step::Sleep([until, locked.desk().rest.ending.deadline()].into_iter().flatten().min())
-            }
-        }
-    }
-
-    fn view(&self, locked: &mut Locked<'_, T, Hangar<T>>) -> View {
-        let figures = locked.figures();
-        let (_, waiting) = locked.waiting();
-        let taken = locked.taken();
-        View {
-            buffered: figures.buffered,
-            capacity: locked.capacity(),
-            oldest: locked.oldest(),
-            is_tight: figures.is_full || waiting > 0,
-            is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
-            is_closed: figures.is_closed,
-            is_paused: locked.desk().rest.is_paused,
-            max_batch: locked.desk().rest.max_batch as u64,
-            linger: locked.desk().rest.settings.linger,
-        }
-    }
-
-    /// `None` if the oldest claim is not written yet.
-    fn take_batch(
-        &self,
-        locked: &mut Locked<'_, T, Hangar<T>>,
-        most: u64,
-        reason: FlushReason,
-        mut items: Vec<T>,
-    ) -> Option<FlightKey> {
-        let first = locked.taken();
-        let wanted = locked.figures().buffered.min(most);
-        let oldest = locked.oldest();
-        let count = locked.take(most as usize, &mut items) as u64;
-        if count == 0 {
-            return None;
-        }
-        let desk = locked.desk();
-        if count < wanted {
-            desk.rest.promised = (first + wanted, reason);
-        }
-        let lost_before = desk.ledger.untold();
-        Some(desk.rest.flights.insert(Flight {
-            id: BatchId::new(self.nonce, first),
-            seqs: Seqs::Run(first..first + count),
-            phase: Phase::Home,
-            items,
-            marks: Vec::new(),
-            attempts: 0,
-            reason,
-            lost_before,
-            oldest,
-            started: None,
-            extra: Duration::ZERO,
-            is_counted: false,
-            is_judged: false,
-            is_ok: false,
-        }))
-    }
-
-    /// Hands a batch that is at home to a guard, for one attempt, which may take so long; `Duration::MAX` means for ever.
-    pub(crate) fn launch(self: &Arc<Self>, key: FlightKey, now: Tick) -> Option<(Batch<T>, Duration)> {
-        let mut locked = self.gate.lock();
-        let desk = locked.desk();
-        let flight = desk.rest.flights.get_mut(key).filter(|flight| flight.phase == Phase::Home)?;
-        if flight.attempts > 0 {
-            desk.ledger.retried += flight.seqs.len() as u64;
-        }
-        flight.attempts = flight.attempts.saturating_add(1);
-        flight.phase = Phase::Out;
-        flight.started = Some(now);
-        flight.extra = Duration::ZERO;
-        let seqs = flight.seqs.clone();
-        (flight.is_counted, flight.is_judged, flight.is_ok) = (false, false, false);
-        let parts = Parts {
-            id: flight.id,
-            items: mem::take(&mut flight.items),
-            marks: Vec::new(),
-            attempt: flight.attempts,
-            reason: flight.reason,
-            lost_before: flight.lost_before,
-            weights: locked.weights((0..seqs.len()).map(|i| seqs.get(i))),
-            seqs,
-        };
-        let flush_timeout = locked.desk().rest.settings.flush_timeout;
-        drop(locked);
-        Some((Batch::new(Arc::clone(self), key, parts), flush_timeout))
-    }
-
     /// The guard of an attempt says of an item that it is not delivered.
     pub(crate) fn note_judged(&self, key: FlightKey) {
         if let Some(flight) = self.gate.lock().desk().rest.flights.get_mut(key) {
@@ -347,14 +205,6 @@ impl<T> Core<T> {
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.gate.lock().desk().rest.settings)
-    }
-
-    /// The extra time of an attempt, and drain's deadline.
-    pub(crate) fn limits(&self, key: FlightKey) -> (Duration, Option<Tick>) {
-        let mut locked = self.gate.lock();
-        let hangar = &mut locked.desk().rest;
-        let extra = hangar.flights.get_mut(key).map_or(Duration::ZERO, |flight| flight.extra);
-        (extra, hangar.ending.deadline())
     }
 
     pub(crate) fn pause(&self, paused: bool) {
@@ -412,7 +262,6 @@ impl<T> Core<T> {
         ledger.peak_depth = ledger.peak_depth.max(figures.depth());
         let lost = ledger.total.lost;
         let accepted = figures.end + ledger.displaced;
-        let at_home = desk.rest.flights.iter().filter(|flight| flight.phase == Phase::Home && flight.is_counted);
         Snapshot {
             offered: accepted + refused.total() + ledger.cancelled + waiting,
             accepted,
@@ -435,9 +284,10 @@ impl<T> Core<T> {
             waiting_producers,
             sample_rate: desk.rest.sample_rates[state as usize],
             retried: ledger.retried,
-            retry_waiting: at_home.map(|flight| flight.seqs.len() as u64).sum(),
+            retry_waiting: desk.rest.retry_waiting(),
             flushes: ledger.flushes,
-            batch_limit: desk.rest.max_batch as u64,
+            batch_limit: desk.rest.batch_limit(),
+            concurrency_limit: desk.rest.concurrency_limit(),
             panics: self.panics.load(Ordering::Relaxed),
             state,
             transitions,

@@ -299,6 +299,31 @@ pub enum BuildError {
         /// The capacity, as given.
         capacity: usize,
     },
+    /// A first batch of 0 items.
+    InitialBatchZero,
+    /// A first batch that is larger than the largest.
+    InitialBatchAboveMax {
+        /// The first batch, as given.
+        initial: usize,
+        /// The largest batch.
+        max: usize,
+    },
+    /// A target latency of 0, which no sink could meet.
+    TargetLatencyZero,
+    /// A `min_interval` above the `max_interval`.
+    IntervalsCrossed {
+        /// The shorter one, as given.
+        min: Duration,
+        /// The longer one, as given.
+        max: Duration,
+    },
+    /// No calls of the sink at once.
+    ConcurrencyZero,
+    /// More calls of the sink at once than [`MAX_CONCURRENCY`](crate::MAX_CONCURRENCY).
+    ConcurrencyTooLarge {
+        /// The most.
+        max: usize,
+    },
     /// A flush timeout of 0, which no sink could keep.
     FlushTimeoutZero,
     /// A retry factor that is not a finite number of at least 1.
@@ -326,6 +351,16 @@ impl fmt::Display for BuildError {
             Self::BatchAboveCapacity { batch, capacity } => {
                 write!(f, "the largest batch, {batch}, is above the capacity, {capacity}")
             }
+            Self::InitialBatchZero => f.write_str("the first batch is 0"),
+            Self::InitialBatchAboveMax { initial, max } => {
+                write!(f, "the first batch, {initial}, is above the largest, {max}")
+            }
+            Self::TargetLatencyZero => f.write_str("the target latency is 0"),
+            Self::IntervalsCrossed { min, max } => {
+                write!(f, "the shortest interval, {min:?}, is above the longest, {max:?}")
+            }
+            Self::ConcurrencyZero => f.write_str("the most calls of the sink at once are 0"),
+            Self::ConcurrencyTooLarge { max } => write!(f, "the most calls of the sink at once are above {max}"),
             Self::FlushTimeoutZero => f.write_str("the flush timeout is 0"),
             Self::RetryFactor(factor) => {
                 write!(f, "the retry factor must be a finite number of at least 1, not {factor}")

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ledger::Losses;
-use crate::pace::FlushReason;
+use crate::pace::{Decision, FlushReason};
 use crate::state::State;
 use crate::time::Tick;
 
@@ -23,6 +23,7 @@ pub(crate) enum Event {
     Failed { failure: Failure, failures: u64, error: Option<Arc<dyn Error + Send + Sync>> },
     Flush { reason: FlushReason, items: usize },
     Blocked { producers: u64, longest: Duration },
+    Decided { decision: Decision, decisions: u64 },
     Ended { delivered: u64, lost: Losses },
 }
 
@@ -52,6 +53,9 @@ pub(crate) struct Sight {
     pub(crate) losses: Losses,
     pub(crate) producers: u64,
     pub(crate) oldest_wait: Option<Tick>,
+    /// The last decision of the pace, and how many there were.
+    pub(crate) decision: Option<Decision>,
+    pub(crate) decisions: u64,
 }
 
 /// Decides what is told, and when.
@@ -69,6 +73,9 @@ pub(crate) struct Reporter {
     failures: u64,
     failure: Option<Failure>,
     blocked: Option<Tick>,
+    decided: Limited,
+    /// Decisions that were told.
+    decisions: u64,
 }
 
 /// Something that is told once in a while.
@@ -97,6 +104,8 @@ impl Reporter {
             failures: 0,
             failure: None,
             blocked: None,
+            decided: Limited::default(),
+            decisions: 0,
         }
     }
 
@@ -118,6 +127,7 @@ impl Reporter {
             self.look_at_failures(sight, events),
             self.look_at_losses(sight, events),
             self.look_at_producers(sight, events),
+            self.look_at_decisions(sight, events),
         ];
         dues.into_iter().flatten().min()
     }
@@ -177,6 +187,18 @@ impl Reporter {
         events.push(Event::Blocked { producers: sight.producers, longest: sight.now.since(since) });
         sight.now.after(BLOCKED_AGAIN)
     }
+
+    fn look_at_decisions(&mut self, sight: &Sight, events: &mut Vec<Event>) -> Option<Tick> {
+        let decision = sight.decision.filter(|_| sight.decisions > self.decisions)?;
+        let due = self.decided.due(sight.now)?;
+        if due > sight.now {
+            return Some(due);
+        }
+        self.decided.last = Some(sight.now);
+        let decisions = sight.decisions - mem::replace(&mut self.decisions, sight.decisions);
+        events.push(Event::Decided { decision, decisions });
+        None
+    }
 }
 
 #[cfg(feature = "tracing")]
@@ -229,6 +251,10 @@ mod live {
                 let longest_seconds = longest.as_secs_f64();
                 warn!(target: "backpressure", queue, producers, longest_seconds, "producers are blocked");
             }
+            Event::Decided { decision: d, decisions } => debug!(
+                target: "backpressure",
+                queue, reason = d.reason.as_str(), batch = d.batch, calls = d.slots, rate = d.rate, decisions, "pace changed"
+            ),
             Event::Ended { delivered, lost: l } if l.total() > 0 => warn!(
                 target: "backpressure",
                 queue, delivered, failed = l.failed, evicted = l.evicted, expired = l.expired, purged = l.purged,
@@ -257,6 +283,7 @@ mod none {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pace::DecisionReason;
 
     fn at(millis: u64) -> Tick {
         Tick::at(Duration::from_millis(millis))
@@ -264,7 +291,7 @@ mod tests {
 
     fn sight(millis: u64, evicted: u64, state: State) -> Sight {
         let losses = Losses { evicted, ..Losses::default() };
-        Sight { now: at(millis), state, losses, producers: 0, oldest_wait: None }
+        Sight { now: at(millis), state, losses, producers: 0, oldest_wait: None, decision: None, decisions: 0 }
     }
 
     fn look(reporter: &mut Reporter, sight: Sight) -> (String, Option<Tick>) {
@@ -275,6 +302,7 @@ mod tests {
             Event::Lost { since, total } => format!("{} of {total}", since.total()),
             Event::Failed { failure, failures, .. } => format!("{}x{failures}", failure.outcome),
             Event::Blocked { producers, longest } => format!("{producers} for {longest:?}"),
+            Event::Decided { decision, decisions } => format!("{}x{decisions}", decision.reason),
             other => format!("{other:?}"),
         });
         (names.collect::<Vec<_>>().join(", "), due)
@@ -322,6 +350,21 @@ mod tests {
         assert_eq!(look(&mut reporter, sight(500, 0, State::Normal)), (String::new(), Some(at(1000))));
         assert_eq!(look(&mut reporter, sight(1000, 0, State::Normal)), ("retryx3".to_owned(), None));
         assert_eq!(look(&mut reporter, sight(9000, 0, State::Normal)), (String::new(), None));
+    }
+
+    #[test]
+    fn decisions_are_gathered() {
+        let decided = |millis, reason, decisions| Sight {
+            decision: Some(Decision { at: at(millis), reason, batch: 1, slots: 1, rate: None }),
+            decisions,
+            ..sight(millis, 0, State::Normal)
+        };
+        let mut reporter = Reporter::new();
+        assert_eq!(look(&mut reporter, decided(0, DecisionReason::Grow, 1)).0, "growx1");
+        let soon = decided(400, DecisionReason::Shrink, 4);
+        assert_eq!(look(&mut reporter, soon), (String::new(), Some(at(1000))));
+        assert_eq!(look(&mut reporter, decided(1000, DecisionReason::Failed, 5)).0, "failedx4");
+        assert_eq!(look(&mut reporter, decided(9000, DecisionReason::Failed, 5)), (String::new(), None));
     }
 
     #[test]

@@ -114,6 +114,15 @@ pub(crate) struct FlightKey {
     generation: u64,
 }
 
+/// A batch that is at home: what a flusher needs to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) key: FlightKey,
+    /// The position of its first item.
+    pub(crate) first: u64,
+    pub(crate) items: u64,
+}
+
 /// How an attempt ended, for the items of which the sink said nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unmarked {
@@ -179,29 +188,35 @@ impl<T> Flight<T> {
         }
     }
 
-    /// The two halves of a batch that the sink called too large; at least 2 items, at home.
-    pub(crate) fn split(self) -> (Self, Self) {
-        let mid = self.seqs.len() / 2;
+    /// A flusher's view of it; at least 1 item.
+    pub(crate) fn piece(&self, key: FlightKey) -> Piece {
+        Piece { key, first: self.seqs.get(0), items: self.seqs.len() as u64 }
+    }
+
+    /// Two parts of a batch that is at home, the first one of `mid` items; `mid` in `1 ..= len - 1`. `attempts` is how often
+    /// they count as sent.
+    pub(crate) fn split(self, mid: usize, attempts: u32) -> (Self, Self) {
         let (first_seqs, second_seqs) = self.seqs.split_at(mid);
         let mut first_items = self.items;
         let second_items = first_items.split_off(mid);
-        let half = |seqs: Seqs, items, lost_before| Self {
+        let part = |seqs: Seqs, items, lost_before| Self {
             id: self.id.part_of(seqs.get(0)),
             seqs,
             phase: Phase::Home,
             items,
             marks: Vec::new(),
-            attempts: 0,
+            attempts,
             reason: self.reason,
             lost_before,
             oldest: self.oldest,
             started: None,
             extra: Duration::ZERO,
-            is_counted: false,
+            // The last attempt was the whole batch's.
+            is_counted: attempts > 0,
             is_judged: false,
             is_ok: false,
         };
-        (half(first_seqs, first_items, self.lost_before), half(second_seqs, second_items, Losses::default()))
+        (part(first_seqs, first_items, self.lost_before), part(second_seqs, second_items, Losses::default()))
     }
 }
 
@@ -253,6 +268,11 @@ impl<T> Flights<T> {
         let slot = &mut self.slots[index];
         slot.1 = Some(flight);
         FlightKey { index, generation: slot.0 }
+    }
+
+    pub(crate) fn insert_piece(&mut self, flight: Flight<T>) -> Piece {
+        let piece = flight.piece(FlightKey { index: 0, generation: 0 });
+        Piece { key: self.insert(flight), ..piece }
     }
 
     pub(crate) fn get_mut(&mut self, key: FlightKey) -> Option<&mut Flight<T>> {
@@ -352,10 +372,18 @@ mod tests {
 
     #[test]
     fn halves_have_ids_of_their_own() {
-        let (first, second) = flight(vec![0, 1, 2, 3], Vec::new()).split();
+        let (first, second) = flight(vec![0, 1, 2, 3], Vec::new()).split(2, 0);
         assert_eq!((first.items, second.items), (vec![0, 1], vec![2, 3]));
         assert_eq!((first.id.first(), second.id.first()), (10, 12));
         assert_ne!(first.id, BatchId::new(1, 10));
+    }
+
+    #[test]
+    fn what_is_cut_keeps_its_positions_and_its_attempts() {
+        let (first, rest) = flight(vec![0, 1, 2, 3], Vec::new()).split(3, 1);
+        assert_eq!((first.items, first.seqs.get(2), first.attempts), (vec![0, 1, 2], 12, 1));
+        assert_eq!((rest.items, rest.seqs.get(0), rest.attempts), (vec![3], 13, 1));
+        assert_eq!((rest.id.first(), rest.id.part()), (13, 1));
     }
 
     #[test]

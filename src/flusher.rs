@@ -1,5 +1,8 @@
 //! The flush loop: the only task of a controller.
 
+mod slots;
+mod wakes;
+
 use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
@@ -13,10 +16,12 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::task::coop;
 
-use crate::core::{Core, End, Inside, Left, Retries, Step};
+use self::slots::Slots;
+pub use self::wakes::MAX_CONCURRENCY;
+use crate::core::{Core, End, Inside, Left, Retries, Step, Work};
 use crate::error::{DriveError, FlushError, FlushTimedOut, RetriesExhausted, SinkPanicked, Verdict};
-use crate::flight::FlightKey;
-use crate::pace::Pace;
+use crate::flight::Piece;
+use crate::pace::{Again, Outcome, Pace, Sample, Ticket};
 use crate::panics::catch;
 use crate::retry::{Due, Tries};
 use crate::sink::BatchSink;
@@ -66,15 +71,25 @@ impl<T: Send> Finish for Core<T> {
 }
 
 impl Flusher {
-    pub(crate) fn new<T, S>(core: Arc<Core<T>>, sink: S, pace: Box<dyn Pace>) -> Self
+    /// A slot for each of the sinks, from 1 to [`MAX_CONCURRENCY`].
+    pub(crate) fn new<T, S>(core: Arc<Core<T>>, sinks: Vec<S>, pace: Box<dyn Pace>) -> Self
     where
         T: Send + 'static,
         S: BatchSink<T> + 'static,
     {
         let retries = Retries::new(&core);
+        core.note_standing(&*pace);
         let needs_runtime = core.clock().needs_runtime();
-        let flush_loop = Loop { core: Arc::clone(&core), pace, retries, queue: VecDeque::new(), spare: Vec::new() };
-        Self { run: Some(Box::pin(flush_loop.run(sink))), core, needs_runtime, checked: None }
+        let flush_loop = Loop {
+            core: Arc::clone(&core),
+            pace,
+            retries,
+            slots: Slots::new(sinks),
+            again: VecDeque::new(),
+            kept: Vec::new(),
+            spare: Vec::new(),
+        };
+        Self { run: Some(Box::pin(flush_loop.run())), core, needs_runtime, checked: None }
     }
 
     /// Whether it can run in this context.
@@ -130,13 +145,17 @@ impl fmt::Debug for Flusher {
     }
 }
 
-/// One loop over one sink: one flush in flight, so order holds through retries.
+/// One loop over all slots: it plans, sends and settles; with one slot there is one flush in flight, so order holds through
+/// retries.
 struct Loop<T> {
     core: Arc<Core<T>>,
     pace: Box<dyn Pace>,
     retries: Retries,
-    /// The batches to send again before anything else is taken, in order.
-    queue: VecDeque<(Due, Attempt)>,
+    slots: Slots<T>,
+    /// The batches to send again, by position.
+    again: VecDeque<(Due, Attempt)>,
+    /// Calls that have ended while their batch is not home, each with its slot.
+    kept: Vec<(usize, Over)>,
     /// The memory of a settled batch, for the next one.
     spare: Vec<T>,
 }
@@ -144,8 +163,28 @@ struct Loop<T> {
 /// A batch that is to be sent.
 #[derive(Debug)]
 struct Attempt {
-    key: FlightKey,
+    piece: Piece,
     tries: Tries,
+}
+
+/// A call of the sink that is under way.
+#[derive(Debug)]
+struct Call {
+    attempt: Attempt,
+    ticket: Ticket,
+    started: Tick,
+    limit: Duration,
+    /// How much more time it has been given, as far as is known.
+    extra: Duration,
+}
+
+/// A call of the sink that has ended.
+struct Over {
+    attempt: Attempt,
+    ended: Ended,
+    end: End,
+    error: Option<SharedError>,
+    sample: Sample,
 }
 
 /// How a call of the sink ended.
@@ -154,108 +193,227 @@ enum Ended {
     Error(FlushError),
     Panicked,
     TimedOut,
-    Cancelled,
+}
+
+/// What the loop does next.
+enum Next {
+    /// Polls the slots, and decides again.
+    Turn,
+    /// The same, when the others had their turn.
+    Yield,
+    /// Sleeps until the moment, or something else happens.
+    Sleep(Option<Tick>),
+    /// The same while all slots are taken.
+    Wait(Option<Tick>),
+    End,
 }
 
 impl<T: Send> Loop<T> {
-    async fn run<S: BatchSink<T>>(mut self, mut sink: S) -> Result<(), NoTimer> {
+    async fn run(mut self) -> Result<(), NoTimer> {
         let mut timer = pin!(Timer::new());
         loop {
-            let attempt = match self.queue.pop_front() {
-                None => match self.core.step(&mut *self.pace, &mut self.spare) {
-                    Step::Launch(key) => {
-                        self.core.report_flush(key);
-                        Attempt { key, tries: Tries::default() }
-                    }
-                    Step::Sleep(until) => {
-                        self.rest(timer.as_mut(), until).await?;
-                        continue;
-                    }
-                    Step::Yield => {
+            // What has ended comes first: its room and its slot are what others wait for.
+            self.settle_kept();
+            let mut over = poll_fn(|cx| Poll::Ready(self.slots.poll(cx))).await;
+            if over.is_pending() {
+                match self.decide() {
+                    Next::Turn => continue,
+                    Next::Yield => {
                         yield_now(self.core.clock()).await;
                         continue;
                     }
-                    Step::Drained | Step::Expired => return Ok(()),
-                },
-                Some(_) if self.core.end().is_some() => return Ok(()),
-                Some((Due(Some(at)), attempt)) if at <= self.core.now() => attempt,
-                Some((Due(at), attempt)) => {
-                    self.queue.push_front((Due(at), attempt));
-                    wait(&self.core, timer.as_mut(), at).await?;
-                    continue;
+                    Next::Sleep(until) => over = self.rest(timer.as_mut(), until).await?,
+                    Next::Wait(until) => over = self.wait(timer.as_mut(), until).await?,
+                    Next::End => return Ok(()),
                 }
-            };
-            self.send(attempt, &mut sink, timer.as_mut()).await?;
-            share(self.core.clock()).await;
-        }
-    }
-
-    /// Sleeps; if that becomes long, the memory of a large batch is given back.
-    async fn rest(&mut self, timer: Pin<&mut Timer>, until: Option<Tick>) -> Result<(), NoTimer> {
-        let is_large = self.spare.capacity() * size_of::<T>() > SPARE_BYTES;
-        let idle = if is_large { self.core.now().after(SPARE_IDLE) } else { None };
-        wait(&self.core, timer, earliest([until, idle])).await?;
-        if idle.is_some_and(|idle| idle <= self.core.now()) {
-            self.spare = Vec::new();
-        }
-        Ok(())
-    }
-
-    /// Sends a batch once, and settles what can be settled.
-    async fn send<S: BatchSink<T>>(
-        &mut self,
-        mut attempt: Attempt,
-        sink: &mut S,
-        mut timer: Pin<&mut Timer>,
-    ) -> Result<(), NoTimer> {
-        attempt.tries.start(self.core.now());
-        let ended = call(&self.core, sink, attempt.key, timer.as_mut()).await?;
-        let (end, error) = ended.parts();
-        if let Some(error) = &error {
-            self.core.note_failure(attempt.key, end, error);
-        }
-        loop {
-            match self.core.judge(attempt.key, end, error.as_ref(), &mut self.spare) {
-                Left::Nothing => break,
-                Left::Some => {
-                    self.requeue(attempt, &ended, error.as_ref());
-                    break;
-                }
-                Left::NotHome if self.core.end().is_some() => break,
-                Left::NotHome => wait(&self.core, timer.as_mut(), None).await?,
+            }
+            if let Poll::Ready((slot, call, ended)) = over {
+                self.settle(slot, call, ended);
+                share(self.core.clock()).await;
             }
         }
+    }
+
+    fn decide(&mut self) -> Next {
+        let work = Work {
+            calls: self.slots.taken() as u64,
+            slots: self.slots.len() as u64,
+            again: self.again.front().map(|(due, attempt)| Again { items: attempt.piece.items, due: due.0 }),
+        };
+        if work.calls == work.slots {
+            return self.core.end().map_or_else(Next::Wait, |_| Next::End);
+        }
+        match self.core.step(&mut *self.pace, &work, &mut self.spare) {
+            Step::Launch(piece) => {
+                self.core.report_flush(piece.key);
+                self.start(Attempt { piece, tries: Tries::default() });
+                Next::Turn
+            }
+            Step::Resend(most) => {
+                if let Some((due, attempt)) = self.again.pop_front() {
+                    let attempt = self.cut(due, attempt, most);
+                    self.start(attempt);
+                }
+                Next::Turn
+            }
+            Step::Sleep(until) => Next::Sleep(until),
+            Step::Yield => Next::Yield,
+            Step::Drained | Step::Expired => Next::End,
+        }
+    }
+
+    /// What is above `most` items of a batch goes back to the front of the queue.
+    fn cut(&mut self, due: Due, attempt: Attempt, most: u64) -> Attempt {
+        let Some([piece, rest]) = self.core.cut(attempt.piece, most) else { return attempt };
+        let tries = attempt.tries.of_a_part();
+        self.again.push_front((due, Attempt { piece: rest, tries }));
+        Attempt { piece, ..attempt }
+    }
+
+    /// Begins a call of the sink, on a slot that is free.
+    fn start(&mut self, mut attempt: Attempt) {
+        let now = self.core.now();
+        attempt.tries.start(now);
+        // It was settled meanwhile if the end came.
+        let Some((batch, limit)) = self.core.launch(attempt.piece.key, now) else { return };
+        let ticket = self.pace.started(now, attempt.piece.items);
+        self.slots.begin(Call { attempt, ticket, started: now, limit, extra: Duration::ZERO }, batch);
+    }
+
+    /// Settles what can be settled of a call that has ended.
+    fn settle(&mut self, slot: usize, call: Call, ended: Ended) {
+        let (end, error) = ended.parts();
+        if let Some(error) = &error {
+            self.core.note_failure(call.attempt.piece.key, end, error);
+        }
+        let sample = Sample {
+            ticket: call.ticket,
+            items: call.attempt.piece.items,
+            latency: self.core.now().since(call.started),
+            outcome: Outcome::Void,
+            buffered: 0,
+            calls: 0,
+        };
+        self.judge(slot, Over { attempt: call.attempt, ended, end, error, sample });
+    }
+
+    /// The batches that the sink has kept may have come home.
+    fn settle_kept(&mut self) {
+        for (slot, over) in mem::take(&mut self.kept) {
+            self.judge(slot, over);
+        }
+    }
+
+    fn judge(&mut self, slot: usize, over: Over) {
+        let left = self.core.judge(over.attempt.piece.key, over.end, over.error.as_ref(), &mut self.spare);
+        if left == Left::NotHome && self.core.end().is_err() {
+            self.kept.push((slot, over));
+            return;
+        }
+        self.slots.release(slot);
+        let Over { attempt, ended, error, sample, .. } = over;
+        let now = self.core.now();
+        let until = match left {
+            Left::Some(piece) => self.requeue(Attempt { piece, ..attempt }, &ended, error.as_ref()),
+            Left::Nothing | Left::NotHome => None,
+        };
+        let outcome = ended.outcome(until.map_or(Some(now), |due| due.0));
+        let calls = self.slots.taken() as u64;
+        self.core.call_ended(&mut *self.pace, now, Sample { outcome, calls, ..sample });
         // The error is the user's.
         catch(|| drop((ended, error)));
         self.core.inform_in_passing();
-        Ok(())
     }
 
-    /// Decides about what is left of a batch: again, in halves, or failed.
-    fn requeue(&mut self, mut attempt: Attempt, ended: &Ended, error: Option<&SharedError>) {
-        let error = error.map_or_else(|| Arc::new(RetriesExhausted) as SharedError, Arc::clone);
+    /// Decides about what is left of a batch: again, and when; in halves, or failed.
+    fn requeue(&mut self, mut attempt: Attempt, ended: &Ended, error: Option<&SharedError>) -> Option<Due> {
         let asked = match ended {
-            Ended::Cancelled => return,
             Ended::Ok | Ended::Panicked | Ended::TimedOut => Duration::ZERO,
             Ended::Error(error) => match error.verdict {
                 Verdict::Retry => Duration::ZERO,
                 Verdict::Throttled(after) => after,
-                Verdict::TooLarge => return self.halve(attempt.key, &error.source),
-                Verdict::Permanent => return self.core.fail(attempt.key, &error.source),
+                Verdict::TooLarge => {
+                    self.halve(attempt.piece, &error.source);
+                    return None;
+                }
+                Verdict::Permanent => {
+                    self.core.fail(attempt.piece.key, &error.source);
+                    return None;
+                }
             },
         };
-        match self.retries.next(&self.core, &mut attempt.tries, self.core.now(), asked) {
-            Some(due) => self.queue.push_front((due, attempt)),
-            None => self.core.fail(attempt.key, &error),
+        let due = self.retries.next(&self.core, &mut attempt.tries, self.core.now(), asked);
+        match due {
+            Some(due) => self.enqueue(due, attempt),
+            None => {
+                let error = error.map_or_else(|| Arc::new(RetriesExhausted) as SharedError, Arc::clone);
+                self.core.fail(attempt.piece.key, &error);
+            }
+        }
+        due
+    }
+
+    fn halve(&mut self, piece: Piece, error: &SharedError) {
+        let Some(halves) = self.core.halve(piece) else { return self.core.fail(piece.key, error) };
+        let due = Due(Some(self.core.now()));
+        for piece in halves {
+            self.enqueue(due, Attempt { piece, tries: Tries::default() });
         }
     }
 
-    fn halve(&mut self, key: FlightKey, error: &SharedError) {
-        let Some(halves) = self.core.split(key) else { return self.core.fail(key, error) };
-        let due = Due(Some(self.core.now()));
-        for key in halves.into_iter().rev() {
-            self.queue.push_front((due, Attempt { key, tries: Tries::default() }));
+    fn enqueue(&mut self, due: Due, attempt: Attempt) {
+        let at = self.again.partition_point(|(_, other)| other.piece.first < attempt.piece.first);
+        self.again.insert(at, (due, attempt));
+    }
+
+    /// Sleeps; if that becomes long, the memory of a large batch is given back.
+    async fn rest(&mut self, timer: Pin<&mut Timer>, until: Option<Tick>) -> Waited {
+        let is_large = self.spare.capacity() * size_of::<T>() > SPARE_BYTES;
+        let idle = if is_large { self.core.now().after(SPARE_IDLE) } else { None };
+        let over = self.wait(timer, earliest([until, idle])).await?;
+        if idle.is_some_and(|idle| idle <= self.core.now()) {
+            self.spare = Vec::new();
         }
+        Ok(over)
+    }
+
+    /// Waits for the end of a call, the bell, or the moment; tells meanwhile what is due.
+    async fn wait(&mut self, mut timer: Pin<&mut Timer>, until: Option<Tick>) -> Waited {
+        let Self { core, slots, .. } = self;
+        let mut bell = pin!(core.bell().notified());
+        poll_fn(|cx| {
+            loop {
+                if bell.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Ok(Poll::Pending));
+                }
+                if let over @ Poll::Ready(_) = slots.poll(cx) {
+                    return Poll::Ready(Ok(over));
+                }
+                let told = if slots.taken() > 0 { core.inform_in_passing() } else { core.inform() };
+                timer.as_mut().arm(core.clock(), earliest([until, slots.timeout(), told]))?;
+                ready!(timer.as_mut().poll(cx))?;
+                let now = core.now();
+                if until.is_some_and(|until| until <= now) {
+                    return Poll::Ready(Ok(Poll::Pending));
+                }
+                slots.cut(now, |call| core.extra(call.attempt.piece.key));
+            }
+        })
+        .await
+    }
+}
+
+/// A call that has ended, if it was that.
+type Waited = Result<Poll<(usize, Call, Ended)>, NoTimer>;
+
+impl Call {
+    /// When its time is over.
+    fn timeout(&self) -> Option<Tick> {
+        self.started.after(self.limit.checked_add(self.extra)?)
+    }
+
+    fn is_late(&self, now: Tick) -> bool {
+        self.timeout().is_some_and(|timeout| timeout <= now)
     }
 }
 
@@ -282,72 +440,9 @@ async fn yield_once() {
     .await;
 }
 
-/// Waits for the bell, the moment, or drain's deadline; tells meanwhile what is due.
-async fn wait<T: Send>(core: &Core<T>, mut timer: Pin<&mut Timer>, until: Option<Tick>) -> Result<(), NoTimer> {
-    let mut bell = pin!(core.bell().notified());
-    let until = earliest([until, core.deadline()]);
-    poll_fn(|cx| {
-        loop {
-            if bell.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(()));
-            }
-            timer.as_mut().arm(core.clock(), earliest([until, core.inform()]))?;
-            ready!(timer.as_mut().poll(cx))?;
-            if until.is_some_and(|until| until <= core.now()) {
-                return Poll::Ready(Ok(()));
-            }
-        }
-    })
-    .await
-}
-
 /// `None` is never.
 fn earliest<const N: usize>(moments: [Option<Tick>; N]) -> Option<Tick> {
     moments.into_iter().flatten().min()
-}
-
-/// One call of the sink, with its panics caught and its time limited.
-async fn call<T: Send, S: BatchSink<T>>(
-    core: &Arc<Core<T>>,
-    sink: &mut S,
-    key: FlightKey,
-    mut timer: Pin<&mut Timer>,
-) -> Result<Ended, NoTimer> {
-    let started = core.now();
-    let Some((batch, flush_timeout)) = core.launch(key, started) else { return Ok(Ended::Cancelled) };
-    let Some(answer) = catch(|| sink.flush(batch)) else { return Ok(Ended::Panicked) };
-    let mut answer = pin!(Some(answer));
-    let mut bell = pin!(core.bell().notified());
-    let ended = poll_fn(|cx| {
-        let Some(call) = answer.as_mut().as_pin_mut() else { return Poll::Ready(Ok(Ended::Cancelled)) };
-        match catch(|| call.poll(cx)) {
-            Some(Poll::Ready(Ok(()))) => return Poll::Ready(Ok(Ended::Ok)),
-            Some(Poll::Ready(Err(error))) => return Poll::Ready(Ok(Ended::Error(error))),
-            Some(Poll::Pending) => {}
-            None => return Poll::Ready(Ok(Ended::Panicked)),
-        }
-        loop {
-            while bell.as_mut().poll(cx).is_ready() {
-                bell.set(core.bell().notified());
-            }
-            let (extra, deadline) = core.limits(key);
-            let timeout = flush_timeout.checked_add(extra).and_then(|limit| started.after(limit));
-            let first = earliest([timeout, deadline]);
-            timer.as_mut().arm(core.clock(), earliest([first, core.inform_in_passing()]))?;
-            ready!(timer.as_mut().poll(cx))?;
-            if first.is_some_and(|first| first <= core.now()) {
-                let is_over = deadline.is_some() && deadline == first;
-                return Poll::Ready(Ok(if is_over { Ended::Cancelled } else { Ended::TimedOut }));
-            }
-        }
-    })
-    .await;
-    timer.arm(core.clock(), None)?;
-    // The destructor of the future is the user's.
-    if catch(|| answer.set(None)).is_none() {
-        return Ok(Ended::Panicked);
-    }
-    ended
 }
 
 impl Ended {
@@ -357,7 +452,6 @@ impl Ended {
             Self::Ok => (End::Ok, None),
             Self::Panicked => (End::Panicked, Some(Arc::new(SinkPanicked))),
             Self::TimedOut => (End::TimedOut, Some(Arc::new(FlushTimedOut))),
-            Self::Cancelled => (End::Cancelled, None),
             Self::Error(error) => {
                 let end = match error.verdict {
                     Verdict::Retry => End::Retry,
@@ -367,6 +461,19 @@ impl Ended {
                 };
                 (end, Some(Arc::clone(&error.source)))
             }
+        }
+    }
+    /// What it says of the sink. `until` is when the batch is sent again.
+    fn outcome(&self, until: Option<Tick>) -> Outcome {
+        match self {
+            Self::Ok => Outcome::Ok,
+            Self::Panicked => Outcome::Failed { until },
+            Self::TimedOut => Outcome::TimedOut { until },
+            Self::Error(error) => match error.verdict {
+                Verdict::Retry => Outcome::Failed { until },
+                Verdict::Throttled(after) => Outcome::Throttled(after),
+                Verdict::TooLarge | Verdict::Permanent => Outcome::Void,
+            },
         }
     }
 }

@@ -260,6 +260,11 @@ impl<T, R> Locked<'_, T, R> {
         }
     }
 
+    /// Items that are buffered, as far as this thread knows: it leaves the producers' word alone.
+    pub(crate) fn about_buffered(&self) -> u64 {
+        self.head.buffered(self.head.tail())
+    }
+
     /// The position of the oldest buffered item: how many were taken since the start.
     pub(crate) fn taken(&self) -> u64 {
         self.head.taken_total()

@@ -375,8 +375,10 @@ pub struct Snapshot {
     pub retry_waiting: u64,
     /// Calls of the sink.
     pub flushes: Flushes,
-    /// The most items of a batch.
+    /// The most items of a batch at present.
     pub batch_limit: u64,
+    /// The most calls of the sink at once at present.
+    pub concurrency_limit: u64,
     /// Panics of hooks, recorders, subscribers and of items' `Drop` that were caught; the sink's are in `flushes`.
     pub panics: u64,
     /// The state of the buffer.

@@ -23,6 +23,7 @@ mod core;
 mod drain;
 mod error;
 mod events;
+mod explain;
 mod flight;
 mod flush;
 mod flusher;
@@ -66,11 +67,12 @@ pub use crate::error::{
     BoxError, BuildError, DriveError, FlushError, FlushTimedOut, LossReason, PushAllError, PushError, RefuseReason,
     ReserveError, RetriesExhausted, SinkPanicked, WouldDeadlock,
 };
+pub use crate::explain::{Explanation, PastDecision};
 pub use crate::flush::Flush;
-pub use crate::flusher::Flusher;
+pub use crate::flusher::{Flusher, MAX_CONCURRENCY};
 pub use crate::health::{Health, HealthReason, HealthStatus};
 pub use crate::ledger::{AuditError, Flushes, Losses, Refused, Snapshot};
-pub use crate::pace::FlushReason;
+pub use crate::pace::{Decision, DecisionReason, FlushReason};
 pub use crate::permit::{Permit, Permits, Reserve, ReserveMany};
 pub use crate::pull::Batches;
 pub use crate::push::{Push, PushAll, PushTracked};

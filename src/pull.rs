@@ -17,7 +17,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::task::coop;
 
 use crate::batch::Batch;
-use crate::core::{Core, Retries, Returned, Step};
+use crate::core::{Core, Retries, Returned, Step, Work};
 use crate::error::{DriveError, RetriesExhausted};
 use crate::flight::FlightKey;
 use crate::pace::Pace;
@@ -127,32 +127,30 @@ impl<T> Batches<T> {
 
     /// Decides about the batches that came home with something left: again, or failed.
     fn gather(&mut self) {
-        for Returned { key, first, at, mut tries } in self.core.take_returned() {
+        for Returned { piece, at, mut tries } in self.core.take_returned() {
             match self.retries.next(&self.core, &mut tries, at, Duration::ZERO) {
-                Some(due) => drop(self.again.insert(first, Again { key, due, tries })),
-                None => self.core.fail(key, &(Arc::new(RetriesExhausted) as _)),
+                Some(due) => drop(self.again.insert(piece.first, Again { key: piece.key, due, tries })),
+                None => self.core.fail(piece.key, &(Arc::new(RetriesExhausted) as _)),
             }
         }
     }
 
     fn find(&mut self) -> Found {
         let Some(next) = self.again.first_entry() else {
-            return match self.core.step(&mut *self.pace, &mut Vec::new()) {
-                Step::Launch(key) => Found::Batch(key, Tries::default()),
+            return match self.core.step(&mut *self.pace, &Work::NONE, &mut Vec::new()) {
+                Step::Launch(piece) => Found::Batch(piece.key, Tries::default()),
                 Step::Sleep(until) => Found::Nothing(until),
-                Step::Yield => Found::Unwritten,
+                Step::Resend(_) | Step::Yield => Found::Unwritten,
                 Step::Drained | Step::Expired => Found::End,
             };
         };
-        if self.core.end().is_some() {
-            return Found::End;
-        }
+        let Err(deadline) = self.core.end() else { return Found::End };
         match next.get().due {
             Due(Some(at)) if at <= self.core.now() => {
                 let Again { key, tries, .. } = next.remove();
                 Found::Batch(key, tries)
             }
-            Due(at) => Found::Nothing([at, self.core.deadline()].into_iter().flatten().min()),
+            Due(at) => Found::Nothing([at, deadline].into_iter().flatten().min()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The one schedule of attempts: exponential backoff with equal jitter.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,7 +135,7 @@ impl Retry {
                 let wait = exponential(*base, *cap, *factor, tries.failed);
                 if *jittered { jitter.equal(wait) } else { wait }
             }
-            Schedule::Custom(schedule) => tries.waits.get_or_insert_with(|| schedule()).next()?,
+            Schedule::Custom(schedule) => tries.waits(&**schedule).next()?,
         };
         let at = now.after(wait.max(asked));
         let limit = self.give_up_after.and_then(|limit| tries.first?.after(limit));
@@ -163,6 +164,22 @@ impl fmt::Debug for Retry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due(pub(crate) Option<Tick>);
 
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self.0, other.0) {
+            (Some(one), Some(other)) => one.cmp(&other),
+            // Never comes last.
+            (one, other) => one.is_none().cmp(&other.is_none()),
+        }
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// What a schedule remembers of one batch.
 #[derive(Default)]
 pub(crate) struct Tries {
@@ -175,6 +192,22 @@ pub(crate) struct Tries {
 impl Tries {
     pub(crate) fn start(&mut self, now: Tick) {
         self.first.get_or_insert(now);
+    }
+
+    /// Goes on after as many failures as there were before this one.
+    fn waits(&mut self, schedule: &(dyn Fn() -> Waits + Send + Sync)) -> &mut Waits {
+        let before = self.failed as usize - 1;
+        self.waits.get_or_insert_with(|| {
+            let mut waits = schedule();
+            // A part that was cut off a batch has a schedule of its own.
+            (0..before).try_for_each(|_| waits.next().map(drop));
+            waits
+        })
+    }
+
+    /// Of a part that was cut off: it goes on where the whole one stands.
+    pub(crate) const fn of_a_part(&self) -> Self {
+        Self { failed: self.failed, first: self.first, waits: None }
     }
 }
 

@@ -262,7 +262,7 @@ impl Teller<'_> {
             (WAITING, n.waiting_producers as f64),
             (OLDEST_AGE, now.oldest_age.unwrap_or_default().as_secs_f64()),
             (BATCH_LIMIT, n.batch_limit as f64),
-            (CONCURRENCY_LIMIT, 1.0),
+            (CONCURRENCY_LIMIT, n.concurrency_limit as f64),
             (SAMPLE_RATE, f64::from(n.sample_rate)),
             (LAST_SUCCESS, now.last_success.unwrap_or_default().as_secs_f64()),
         ];
@@ -365,8 +365,8 @@ const GAUGES: &[Description] = &[
     (WAITING, Unit::Count, "Producers that wait for room."),
     (OLDEST_AGE, Unit::Seconds, "A bound of the age of the oldest item that is not settled; 0 if there is none."),
     (STATE, Unit::Count, "1 for the state that the buffer is in, 0 for the others."),
-    (BATCH_LIMIT, Unit::Count, "The most items of a batch."),
-    (CONCURRENCY_LIMIT, Unit::Count, "The most calls of the sink at a time."),
+    (BATCH_LIMIT, Unit::Count, "The most items of a batch at present."),
+    (CONCURRENCY_LIMIT, Unit::Count, "The most calls of the sink at once at present."),
     (SAMPLE_RATE, Unit::Count, "The strategy keeps one item in so many; 1 if it keeps all, or does not sample."),
     (LAST_SUCCESS, Unit::Seconds, "When a call of the sink last succeeded, as Unix time; 0 if none has."),
 ];

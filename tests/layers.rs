@@ -22,7 +22,7 @@ const FLOORS: [&[&str]; 8] = [
     &["ring"],
     &["gate", "state", "ledger", "receipt", "spread"],
     &["strategy", "pace", "retry"],
-    &["core", "batch", "flight", "report", "telemetry", "health", "events"],
+    &["core", "batch", "flight", "report", "telemetry", "health", "events", "explain"],
     &["sink", "flusher", "pull"],
     &["builder", "controller", "push", "permit", "flush", "drain", "watch", "handle"],
     &["adapt", "guide", "test_util"],

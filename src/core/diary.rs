@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::events::Reporter;
 use crate::health::Memory;
+use crate::pace::Log;
 use crate::telemetry::Meters;
 use crate::time::Tick;
 
@@ -16,6 +17,8 @@ pub(crate) struct Diary {
     pub(super) reporter: Reporter,
     pub(super) echo: Echo,
     pub(super) health: Memory,
+    /// What the pace has decided.
+    pub(super) log: Log,
     /// When a call of the sink last answered `Ok(())`.
     pub(super) last_success: Option<Tick>,
     /// What the sink said when a call last failed.
@@ -36,6 +39,7 @@ impl Diary {
             reporter: Reporter::new(),
             echo: Echo::default(),
             health: Memory::default(),
+            log: Log::new(),
             last_success: None,
             last_error: None,
             looked: None,

@@ -101,7 +101,9 @@ impl<T> Core<T> {
         let (end, state) = (locked.figures().end, locked.state().0);
         let desk = locked.desk();
         let diary = &mut desk.rest.diary;
-        let sight = Sight { now, state, losses: desk.ledger.total.lost, producers, oldest_wait };
+        let (decision, decisions) = (diary.log.last(), diary.log.count());
+        let losses = desk.ledger.total.lost;
+        let sight = Sight { now, state, losses, producers, oldest_wait, decision, decisions };
         let is_outside = is_over || producers > 0 || diary.echo.is_outside(Kind::Events, end);
         let due = if is_outside { diary.reporter.look(&sight, &mut events) } else { None };
         for event in &mut events {

@@ -3,16 +3,14 @@
 use std::mem;
 
 use super::{Core, End, Left};
-use crate::flight::FlightKey;
+use crate::flight::{FlightKey, Piece};
 use crate::retry::Tries;
 use crate::time::Tick;
 
 /// A batch that came home with something left in it, and waits for the consumer to look.
 #[derive(Debug)]
 pub(crate) struct Returned {
-    pub(crate) key: FlightKey,
-    /// Its first position.
-    pub(crate) first: u64,
+    pub(crate) piece: Piece,
     pub(crate) at: Tick,
     pub(crate) tries: Tries,
 }
@@ -21,13 +19,12 @@ impl<T> Core<T> {
     /// Settles a batch that has come home: nobody else will.
     pub(super) fn judge_pulled(&self, key: FlightKey, is_done: bool, tries: Tries) {
         let end = if is_done { End::Ok } else { End::Retry };
-        if self.judge(key, end, None, &mut Vec::new()) == Left::Some {
+        if let Left::Some(piece) = self.judge(key, end, None, &mut Vec::new()) {
             let at = self.now();
             let mut locked = self.gate.lock();
             let hangar = &mut locked.desk().rest;
-            if let Some(flight) = hangar.flights.get_mut(key) {
-                let first = flight.seqs.get(0);
-                hangar.returned.push(Returned { key, first, at, tries });
+            if hangar.flights.get_mut(key).is_some() {
+                hangar.returned.push(Returned { piece, at, tries });
                 locked.ring_bell();
             }
             self.apply(locked.leave());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Core, Hangar};
 use crate::error::LossReason;
-use crate::flight::{Failed, FlightKey, Mark, Phase, Seqs, Sorted, Unmarked};
+use crate::flight::{Failed, FlightKey, Mark, Phase, Piece, Seqs, Sorted, Unmarked};
 use crate::gate::Locked;
 use crate::ledger::{Flushes, Outcome};
 use crate::retry::Tries;
@@ -19,7 +19,7 @@ pub(crate) enum Left {
     /// A guard still holds the items.
     NotHome,
     /// The items that are to be sent again are at home.
-    Some,
+    Some(Piece),
 }
 
 /// How a call of the sink ended, without its error.
@@ -102,11 +102,12 @@ impl<T> Core<T> {
         flight.is_ok = false;
         let sorted = flight.sort(if is_ok { Unmarked::Delivered } else { Unmarked::Left });
         let Sorted { delivered, delivered_items, failed, left, left_items } = sorted;
-        let remains = left.len() > 0;
-        if remains {
+        let mut remains = Left::Nothing;
+        if left.len() > 0 {
             let changed = delivered.len() > 0 || !failed.is_empty();
             flight.id = if changed { flight.id.part_of(left.get(0)) } else { flight.id };
             (flight.seqs, flight.items) = (left, left_items);
+            remains = Left::Some(flight.piece(key));
         } else {
             desk.rest.diary.meters.settled(flight.age(now));
             if is_home {
@@ -123,7 +124,7 @@ impl<T> Core<T> {
             let error = one.error.or_else(|| error.cloned());
             self.lose(one.item, LossReason::Failed, error);
         }
-        if remains { Left::Some } else { Left::Nothing }
+        remains
     }
 
     /// The final verdict: what is left of a batch has failed.
@@ -138,13 +139,26 @@ impl<T> Core<T> {
         self.lose_all(flight.items, LossReason::Failed, Some(error));
     }
 
-    /// Halves a batch that is at home; `None` if it is a single item.
-    pub(crate) fn split(&self, key: FlightKey) -> Option<[FlightKey; 2]> {
+    /// Halves a batch that is at home; `None` if it is a single item. The halves are new batches.
+    pub(crate) fn halve(&self, piece: Piece) -> Option<[Piece; 2]> {
+        self.split(piece, piece.items / 2, false)
+    }
+
+    /// Cuts a batch that is at home after `at` items; `None` if it has no more. The parts are at the attempt of the whole.
+    pub(crate) fn cut(&self, piece: Piece, at: u64) -> Option<[Piece; 2]> {
+        self.split(piece, at, true)
+    }
+
+    fn split(&self, piece: Piece, at: u64, is_same_attempt: bool) -> Option<[Piece; 2]> {
+        if !(1..piece.items).contains(&at) {
+            return None;
+        }
         let mut locked = self.gate.lock();
         let flights = &mut locked.desk().rest.flights;
-        flights.get_mut(key).filter(|flight| flight.seqs.len() > 1)?;
-        let (first, second) = flights.remove(key)?.split();
-        Some([flights.insert(first), flights.insert(second)])
+        let flight = flights.remove(piece.key)?;
+        let attempts = if is_same_attempt { flight.attempts } else { 0 };
+        let (first, second) = flight.split(at as usize, attempts);
+        Some([first, second].map(|part| flights.insert_piece(part)))
     }
 
     /// Removes everything that is buffered, oldest first.

@@ -1,6 +1,6 @@
-//! The pace that does not adapt: a batch size and a linger.
+//! The pace that does not adapt: a batch size and a linger, on all slots.
 
-use super::{FlushReason, Pace, Plan, View};
+use super::{Again, FlushReason, Pace, Plan, View};
 use crate::time::Tick;
 
 /// Takes a batch when it is full, when its oldest item has waited for the linger, or when room is wanted.
@@ -11,6 +11,14 @@ impl Pace for Fixed {
     fn plan(&mut self, now: Tick, view: &View) -> Plan {
         let batch = view.max_batch.min(view.capacity);
         let take = |reason| Plan::Take { most: batch, reason };
+        if view.calls >= view.slots {
+            return Plan::Sleep { items: None, until: None };
+        }
+        match view.again {
+            Some(Again { due: Some(due), .. }) if due <= now => return Plan::Resend { most: u64::MAX },
+            Some(Again { due, .. }) => return Plan::Sleep { items: None, until: due },
+            None => {}
+        }
         if view.buffered == 0 {
             return Plan::Sleep { items: Some(1), until: None };
         }
@@ -59,6 +67,10 @@ mod tests {
             is_paused: false,
             max_batch: 10,
             linger: Duration::from_millis(5),
+            aim: None,
+            calls: 0,
+            slots: 1,
+            again: None,
         }
     }
 
@@ -103,6 +115,21 @@ mod tests {
         let small = View { capacity: 4, ..view(4) };
         assert_eq!(plan(100, small), Plan::Take { most: 4, reason: FlushReason::Full });
         assert_eq!(plan(104, View { buffered: 3, ..small }), Plan::Sleep { items: Some(4), until: Some(at(105)) });
+    }
+
+    #[test]
+    fn a_batch_that_failed_goes_first_when_it_is_due() {
+        let again = |due| View { again: Some(Again { items: 3, due }), ..view(10) };
+        assert_eq!(plan(104, again(Some(at(105)))), Plan::Sleep { items: None, until: Some(at(105)) });
+        assert_eq!(plan(105, again(Some(at(105)))), Plan::Resend { most: u64::MAX });
+        assert_eq!(plan(999, again(None)), Plan::Sleep { items: None, until: None });
+    }
+
+    #[test]
+    fn no_more_calls_than_slots() {
+        let busy = View { calls: 2, slots: 2, again: Some(Again { items: 3, due: Some(at(1)) }), ..view(10) };
+        assert_eq!(plan(999, busy), Plan::Sleep { items: None, until: None });
+        assert_eq!(plan(100, View { calls: 1, slots: 2, ..view(10) }), take(FlushReason::Full));
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Case {
 pub struct Config {
     pub capacity: usize,
     pub batch: usize,
+    /// Calls of the sink at once.
+    pub slots: usize,
     pub linger: Millis,
     pub strategy: Kind,
     pub attempts: Option<u32>,
@@ -196,6 +198,9 @@ pub const LATER: u8 = 231;
 /// Likewise the bytes of the strategies that came later, in the settings of a case.
 pub const LATER_KINDS: std::ops::RangeInclusive<u8> = 233..=245;
 
+/// Likewise the bytes of the batches with more than one call at once.
+pub const SLOTS: std::ops::RangeInclusive<u8> = 233..=238;
+
 const KINDS: [Kind; 13] = [
     Kind::Sample { rates: [1, 2, 3], by: Draws::Seed(1) },
     Kind::CustomFrom(State::Elevated),
@@ -237,6 +242,7 @@ impl Config {
         Self {
             capacity,
             batch: pick(&[2, 1, 3, capacity / 2, capacity], batch).clamp(1, capacity),
+            slots: if SLOTS.contains(&batch) { pick(&[2, 3, 4], batch) } else { 1 },
             linger: pick(&[Some(5), Some(0), Some(100), None], linger),
             strategy: if LATER_KINDS.contains(&strategy) {
                 KINDS[usize::from(strategy - LATER_KINDS.start())]

@@ -1,6 +1,7 @@
 //! How a run ends, and what must hold then.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
 
 use super::case::{Answer, Edit, Ending, Op, Outcome};
 use super::harness::Harness;
@@ -76,15 +77,13 @@ impl Harness {
 
     fn works(&mut self) {
         let ok = Outcome { edit: Edit { marks: None, take: false, keep: false }, push: false, answer: Answer::Ok };
-        let waker = {
+        let wakers = {
             let mut script = self.world.script();
             script.outcomes.clear();
             script.default = Some(ok);
-            script.waker.take()
+            std::mem::take(&mut script.wakers)
         };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Nobody has a handle any more: the flusher finishes in the background.
@@ -130,7 +129,7 @@ impl Harness {
         let kept = std::mem::take(&mut self.world.script().kept);
         drop(kept);
         self.each_was_told();
-        self.world.script().waker = None;
+        self.world.script().wakers.clear();
         self.handles.clear();
         self.main = None;
     }

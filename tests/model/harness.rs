@@ -89,7 +89,7 @@ impl Harness {
                 }
             });
         }
-        let (main, flusher) = builder.build(Sink(Arc::clone(&world))).unwrap();
+        let (main, flusher) = builder.build_concurrent(config.slots, Sink(Arc::clone(&world))).unwrap();
         let _ = world.weak.set(main.downgrade());
         let flusher_flag = Arc::<Flag>::default();
         Waker::from(Arc::clone(&flusher_flag)).wake();
@@ -255,14 +255,12 @@ impl Harness {
     }
 
     fn open(&mut self, outcome: Outcome) {
-        let waker = {
+        let wakers = {
             let mut script = self.world.script();
             script.outcomes.push_back(outcome);
-            script.waker.take()
+            std::mem::take(&mut script.wakers)
         };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     fn drop_kept(&mut self, index: usize) {
@@ -428,8 +426,8 @@ impl Harness {
             }
             match event {
                 Event::Called(call) => oracle.called(&call),
-                Event::Acted(outcome) => oracle.acted(outcome),
-                Event::Cut => oracle.cut(),
+                Event::Acted(first, outcome) => oracle.acted(first, outcome),
+                Event::Cut(first) => oracle.cut(first),
                 Event::Lost { id, reason, said } => {
                     if ended && oracle.untold.is_empty() {
                         oracle.finish();

@@ -18,6 +18,6 @@ mod sink;
 mod slots;
 mod world;
 
-pub use self::case::{Case, LATER, LATER_KINDS, SET_CAPACITY};
+pub use self::case::{Case, LATER, LATER_KINDS, SET_CAPACITY, SLOTS};
 pub use self::harness::run;
 pub use self::world::{silence_expected_panics, verdict};

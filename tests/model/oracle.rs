@@ -20,7 +20,7 @@ pub struct Oracle {
     /// Milliseconds since the start.
     pub now: u64,
     pub buffered: VecDeque<Id>,
-    /// What was taken and is not settled, in order; only the first one may be with the sink.
+    /// What was taken and is not settled, by position.
     pub flights: VecDeque<Flight>,
     /// Settled, while a guard still has the items: kept elsewhere, or in a call that goes on after the end.
     pub ghosts: Vec<Ghost>,
@@ -45,8 +45,14 @@ pub struct Oracle {
     pub untold: VecDeque<(Option<Id>, LossReason, Said)>,
     level: usize,
     transitions: [[u64; 5]; 5],
-    /// A batch was judged so, and what is left of it was not decided about.
-    pub postponed: Option<End>,
+    /// A batch that begins there was judged so, and what is left of it was not decided about.
+    pub postponed: Option<(u64, End)>,
+    /// Batches that came home after their calls had ended, to be judged in this order.
+    pub landed: VecDeque<u64>,
+    /// Ends of calls, numbered.
+    pub ends: u64,
+    /// The sink has asked for a pause until then.
+    pub pause: u64,
     told_to_sink: u64,
     /// An offer from inside user code, and what is expected of it.
     pub inside: Vec<Result<(), RefuseReason>>,
@@ -111,6 +117,8 @@ pub struct Flight {
     /// The sink has moved the items out.
     pub is_taken: bool,
     pub marks: Option<u8>,
+    /// The number of the end of its call.
+    pub ended: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -181,6 +189,9 @@ impl Oracle {
             untold: VecDeque::new(),
             level: 0,
             postponed: None,
+            landed: VecDeque::new(),
+            ends: 0,
+            pause: 0,
             told_to_sink: 0,
             inside: Vec::new(),
             transitions: [[0; 5]; 5],
@@ -362,16 +373,22 @@ impl Oracle {
         assert!(!items.is_empty(), "an empty batch");
         assert!(self.nonce.replace(id.nonce()).is_none_or(|nonce| nonce == id.nonce()), "another nonce");
         assert!(!self.is_finished, "a call after the end");
-        if self.flights.is_empty() {
-            self.check_taking(items.len(), reason);
-            let taken: Vec<_> = self.buffered.drain(..items.len()).collect();
-            let lost_before = self.take_untold_losses();
-            self.flights.push_back(Flight::new(taken, lost_before, self.now));
-        }
+        assert!(self.pause <= self.now, "the sink has asked for a pause");
+        assert!(self.calls() < self.config.slots, "more calls than slots");
+        let index = match self.first_due() {
+            Some(index) => index,
+            None => {
+                self.check_taking(items.len(), reason);
+                let taken: Vec<_> = self.buffered.drain(..items.len()).collect();
+                let lost_before = self.take_untold_losses();
+                self.flights.push_back(Flight::new(taken, lost_before, self.now));
+                self.flights.len() - 1
+            }
+        };
         let (now, limit) = (self.now, self.config.flush_timeout);
         assert_eq!(*weights, items.iter().map(|id| self.weight(*id)).collect::<Vec<_>>(), "the weights of {items:?}");
         assert_eq!(*seqs, items.iter().map(|id| self.seqs[id]).collect::<Vec<_>>());
-        let flight = &mut self.flights[0];
+        let flight = &mut self.flights[index];
         assert_eq!(flight.items, *items, "the sink sees the oldest items, in order");
         assert!(matches!(flight.phase, Phase::Due(Some(at)) if at <= now), "{:?} at {now}", flight.phase);
         flight.attempts += 1;
@@ -383,6 +400,21 @@ impl Oracle {
         if attempt > 1 {
             self.count.retried += items.len() as u64;
         }
+    }
+
+    /// Slots that are taken.
+    pub fn calls(&self) -> usize {
+        self.flights.iter().filter(|flight| !matches!(flight.phase, Phase::Due(_))).count()
+    }
+
+    /// The first of the batches that are to be sent again: no other one leaves before it.
+    pub fn first_due(&self) -> Option<usize> {
+        self.flights.iter().position(|flight| matches!(flight.phase, Phase::Due(_)))
+    }
+
+    /// The batch that begins there.
+    pub fn flight_at(&self, first: u64) -> Option<usize> {
+        self.flights.iter().position(|flight| self.seqs[&flight.items[0]] == first)
     }
 
     /// A new batch leaves for a reason that is one.
@@ -512,7 +544,7 @@ impl Oracle {
 }
 
 impl Flight {
-    fn new(items: Vec<Id>, lost_before: u64, now: u64) -> Self {
+    pub fn new(items: Vec<Id>, lost_before: u64, now: u64) -> Self {
         Self {
             id: None,
             items,
@@ -523,6 +555,7 @@ impl Flight {
             is_back: false,
             is_taken: false,
             marks: None,
+            ended: 0,
         }
     }
 

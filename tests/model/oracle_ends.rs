@@ -9,12 +9,13 @@ use super::sink::mark;
 use super::world::Id;
 
 impl Oracle {
-    /// The sink followed an outcome.
-    pub fn acted(&mut self, outcome: Outcome) {
-        if let Some(at) = self.ghosts.iter().position(|ghost| ghost.in_call) {
+    /// The call of the batch at `first` followed an outcome.
+    pub fn acted(&mut self, first: u64, outcome: Outcome) {
+        if let Some(at) = self.ghosts.iter().position(|ghost| ghost.in_call && ghost.first == first) {
             return self.acted_as_a_ghost(at, outcome);
         }
-        let Some(flight) = self.flights.front_mut() else { panic!("the sink answers for no batch") };
+        let Some(index) = self.flight_at(first) else { panic!("the sink answers for no batch") };
+        let flight = &mut self.flights[index];
         let Phase::Calling { since, extra, limit } = flight.phase else { panic!("{:?} cannot answer", flight.phase) };
         if let Answer::Extend(more) = outcome.answer {
             flight.phase = Phase::Calling { since, extra: extra + more, limit };
@@ -22,7 +23,7 @@ impl Oracle {
         }
         (flight.marks, flight.is_taken, flight.is_kept) = (outcome.edit.marks, outcome.edit.take, outcome.edit.keep);
         if outcome.answer != Answer::Hang {
-            self.judge(outcome.into());
+            self.judge(index, outcome.into());
         }
     }
 
@@ -43,24 +44,25 @@ impl Oracle {
     }
 
     /// A call was dropped before it answered: by the flush timeout, by drain's deadline, or with the flusher.
-    pub fn cut(&mut self) {
-        if let Some(at) = self.ghosts.iter().position(|ghost| ghost.in_call) {
+    pub fn cut(&mut self, first: u64) {
+        if let Some(at) = self.ghosts.iter().position(|ghost| ghost.in_call && ghost.first == first) {
             return self.land_ghost(at);
         }
         if self.is_finished {
             return;
         }
-        let Some(flight) = self.flights.front() else { panic!("no call can be cut") };
-        let Phase::Calling { since, extra, limit } = flight.phase else { panic!("{:?} cannot be cut", flight.phase) };
+        let Some(index) = self.flight_at(first) else { panic!("no call can be cut") };
+        let phase = self.flights[index].phase;
+        let Phase::Calling { since, extra, limit } = phase else { panic!("{phase:?} cannot be cut") };
         let timeout = limit.map(|limit| since + limit + extra);
-        let first = [timeout, self.deadline].into_iter().flatten().min();
-        assert!(self.flusher_gone || first.is_some_and(|at| at <= self.now), "cut off before its time");
-        if self.flusher_gone {
-            // It is judged by the end, which shuts the intake first.
-            self.close();
+        let is_late = |at: Millis| at.is_some_and(|at| at <= self.now);
+        if self.flusher_gone || is_late(self.deadline) {
+            // It is judged by the end.
+            self.flights[index].phase = Phase::Ended(End::Cancelled);
+            return self.count_end(End::Cancelled);
         }
-        let is_over = self.flusher_gone || self.deadline.is_some() && self.deadline == first;
-        self.judge(if is_over { End::Cancelled } else { End::TimedOut });
+        assert!(is_late(timeout), "cut off before its time");
+        self.judge(index, End::TimedOut);
     }
 
     /// A guard that was kept elsewhere comes home; the flusher judges when it next runs.
@@ -68,9 +70,8 @@ impl Oracle {
         if let Some(at) = self.ghosts.iter().position(|ghost| ghost.first == first && !ghost.in_call) {
             return self.land_ghost(at);
         }
-        let seqs = &self.seqs;
-        let flight = self.flights.iter_mut().find(|flight| seqs[&flight.items[0]] == first);
-        let Some(flight) = flight else { panic!("a guard of no batch") };
+        let Some(index) = self.flight_at(first) else { panic!("a guard of no batch") };
+        let flight = &mut self.flights[index];
         assert!(flight.is_kept);
         (flight.is_kept, flight.is_back) = (false, true);
     }
@@ -82,19 +83,22 @@ impl Oracle {
         }
     }
 
-    /// The flusher runs: it judges what came home since.
+    /// The flusher runs: it judges what came home since, in the order in which the calls had ended.
     pub fn flusher_runs(&mut self) {
-        if let Some(Flight { phase: Phase::Ended(end), is_kept: false, .. }) = self.flights.front() {
-            let end = *end;
-            self.judge(end);
-        }
+        let is_home = |flight: &&Flight| matches!(flight.phase, Phase::Ended(_)) && !flight.is_kept;
+        let mut home: Vec<_> = self.flights.iter().filter(is_home).collect();
+        home.sort_by_key(|flight| flight.ended);
+        self.landed = home.into_iter().map(|flight| self.seqs[&flight.items[0]]).collect();
+        self.catch_up();
     }
 
     /// An attempt has ended, or its guard came home after it had.
-    fn judge(&mut self, end: End) {
-        let Some(mut flight) = self.flights.pop_front() else { panic!("nothing to judge") };
+    fn judge(&mut self, index: usize, end: End) {
+        let Some(mut flight) = self.flights.remove(index) else { panic!("nothing to judge") };
         if !matches!(flight.phase, Phase::Ended(_)) {
-            *self.count.flushes.entry(end.name()).or_default() += 1;
+            self.count_end(end);
+            self.ends += 1;
+            flight.ended = self.ends;
         }
         // A guard that was told of single failures has to come home before anyone knows them.
         let has_verdicts = || {
@@ -103,8 +107,11 @@ impl Oracle {
         };
         if flight.is_kept && (end != End::Ok || has_verdicts()) {
             flight.phase = Phase::Ended(end);
-            self.flights.push_front(flight);
+            self.flights.insert(index, flight);
             return;
+        }
+        if let End::Throttled(after) = end {
+            self.pause = self.pause.max(self.now + after);
         }
         if flight.is_kept {
             let first = self.seqs[&flight.items[0]];
@@ -134,72 +141,72 @@ impl Oracle {
         if left.len() < before {
             flight.id = None;
         }
+        let first = self.seqs[&left[0]];
         flight.items = left;
         flight.phase = Phase::Ended(end);
         (flight.marks, flight.is_taken) = (None, false);
-        self.flights.push_front(flight);
+        self.flights.insert(index, flight);
         self.serve();
         self.observe();
-        self.postponed = Some(end);
+        self.postponed = Some((first, end));
+    }
+
+    fn count_end(&mut self, end: End) {
+        *self.count.flushes.entry(end.name()).or_default() += 1;
     }
 
     /// What is left of a judged batch is decided once `on_loss` has been told of what has failed.
     pub fn catch_up(&mut self) {
-        if self.config.hook == Hook::None {
-            self.untold.clear();
-        }
-        if self.untold.is_empty() {
-            if let Some(end) = self.postponed.take() {
-                self.requeue(end);
+        loop {
+            if self.config.hook == Hook::None {
+                self.untold.clear();
+            }
+            if !self.untold.is_empty() {
+                return;
+            }
+            if let Some((first, end)) = self.postponed.take() {
+                let index = self.flight_at(first).expect("it waits to be decided about");
+                self.requeue(index, end);
+            } else if let Some(first) = self.landed.pop_front() {
+                let index = self.flight_at(first).expect("it has come home");
+                let Phase::Ended(end) = self.flights[index].phase else { panic!("its call goes on") };
+                self.judge(index, end);
+            } else {
+                return;
             }
         }
     }
 
     /// What becomes of what is left: again, in halves, or failed.
-    fn requeue(&mut self, end: End) {
+    fn requeue(&mut self, index: usize, end: End) {
         let asked = match end {
-            End::Cancelled => {
-                self.flights[0].phase = Phase::Ended(End::Cancelled);
-                return;
-            }
-            End::TooLarge => return self.halve(),
-            End::Permanent => return self.fail(end.said()),
+            End::Cancelled => return,
+            End::TooLarge => return self.halve(index),
+            End::Permanent => return self.fail(index, end.said()),
             End::Throttled(after) => after,
             End::Ok | End::Retry | End::Panicked | End::TimedOut => 0,
         };
-        let attempts = self.flights[0].attempts;
+        let attempts = self.flights[index].attempts;
         if self.config.attempts.is_some_and(|most| attempts >= most) {
-            return self.fail(end.said().or(Some("the retries are used up")));
+            return self.fail(index, end.said().or(Some("the retries are used up")));
         }
         let wait = (10_u64 << (attempts - 1).min(20)).min(40).max(asked);
-        self.flights[0].phase = Phase::Due(Some(self.now + wait));
+        self.flights[index].phase = Phase::Due(Some(self.now + wait));
     }
 
-    fn halve(&mut self) {
-        if self.flights[0].items.len() < 2 {
-            return self.fail(End::TooLarge.said());
+    fn halve(&mut self, index: usize) {
+        if self.flights[index].items.len() < 2 {
+            return self.fail(index, End::TooLarge.said());
         }
-        let Some(mut first) = self.flights.pop_front() else { return };
+        let first = &mut self.flights[index];
         let items = first.items.split_off(first.items.len() / 2);
-        let due = Phase::Due(Some(self.now));
-        let second = Flight {
-            id: None,
-            items,
-            attempts: 0,
-            lost_before: 0,
-            phase: due,
-            is_kept: false,
-            is_taken: false,
-            is_back: false,
-            marks: None,
-        };
-        self.flights.push_front(second);
-        self.flights.push_front(Flight { id: None, attempts: 0, phase: due, ..first });
+        (first.id, first.attempts, first.phase) = (None, 0, Phase::Due(Some(self.now)));
+        self.flights.insert(index + 1, Flight::new(items, 0, self.now));
     }
 
     /// The final verdict.
-    fn fail(&mut self, said: Said) {
-        let Some(flight) = self.flights.pop_front() else { return };
+    fn fail(&mut self, index: usize, said: Said) {
+        let Some(flight) = self.flights.remove(index) else { return };
         for id in flight.items {
             self.settle(id, Some(LossReason::Failed), said);
             self.untold.push_back((Some(id), LossReason::Failed, said));
@@ -252,13 +259,20 @@ impl Oracle {
         self.untold.extend(orphans.into_iter().map(|id| (Some(id), LossReason::Abandoned, None)));
     }
 
-    /// What the sink has said of the batch that is cut off holds.
+    /// What the sink has said of the batches that are cut off holds.
     fn judge_cut_off(&mut self) {
-        self.catch_up();
-        if let Some(Flight { phase: Phase::Ended(end), is_kept: false, .. }) = self.flights.front() {
-            let said = if *end == End::Ok { End::Ok } else { End::Cancelled };
-            self.judge(said);
-            self.postponed = self.postponed.map(|_| End::Cancelled);
+        let firsts: Vec<_> = self.flights.iter().map(|flight| self.seqs[&flight.items[0]]).collect();
+        for first in firsts {
+            let Some(index) = self.flight_at(first) else { continue };
+            let flight = &self.flights[index];
+            match flight.phase {
+                // A call that goes on is judged as if its guard were elsewhere, unless it is home already.
+                Phase::Calling { .. } if flight.is_back => self.judge(index, End::Cancelled),
+                Phase::Calling { .. } => self.count_end(End::Cancelled),
+                Phase::Ended(End::Ok) if !flight.is_kept => self.judge(index, End::Ok),
+                Phase::Ended(_) if !flight.is_kept => self.judge(index, End::Cancelled),
+                Phase::Ended(_) | Phase::Due(_) => {}
+            }
         }
     }
 
@@ -269,20 +283,12 @@ impl Oracle {
         }
         // The intake is shut first: what the cut-off batches make free is nobody's any more.
         self.close();
-        self.judge_cut_off();
         self.catch_up();
         self.is_finished = true;
-        if let Some(Flight { phase: Phase::Calling { .. }, is_back, .. }) = self.flights.front() {
-            // A call that goes on is judged as if its guard were elsewhere, unless it is home already.
-            if *is_back {
-                self.judge(End::Cancelled);
-                self.catch_up();
-            } else {
-                *self.count.flushes.entry(End::Cancelled.name()).or_default() += 1;
-            }
-        }
+        self.judge_cut_off();
         // What is left has no other way any more.
         self.postponed = None;
+        self.landed.clear();
         let mut leftovers = Vec::new();
         for flight in std::mem::take(&mut self.flights) {
             let in_call = matches!(flight.phase, Phase::Calling { .. }) && !flight.is_back;
@@ -344,15 +350,21 @@ impl Oracle {
             return;
         }
         assert!(self.deadline.is_none_or(|at| at > self.now), "drain's deadline has passed");
-        if let Some(flight) = self.flights.front() {
+        for flight in &self.flights {
             match flight.phase {
-                Phase::Due(at) => assert!(at.is_none_or(|at| at > self.now), "a retry is due"),
+                Phase::Due(_) => {}
                 Phase::Calling { since, extra, limit } => {
                     let limit = limit.map(|limit| since + limit + extra);
                     assert!(limit.is_none_or(|at| at > self.now), "a call has run out of time");
                 }
                 Phase::Ended(_) => assert!(flight.is_kept, "a batch came home and waits"),
             }
+        }
+        if self.calls() == self.config.slots || self.pause > self.now {
+            return;
+        }
+        if let Some(Flight { phase: Phase::Due(at), .. }) = self.first_due().map(|index| &self.flights[index]) {
+            assert!(at.is_none_or(|at| at > self.now), "a retry is due");
             return;
         }
         assert!(!self.is_closed || self.depth() > 0, "drained, and not over");

@@ -11,6 +11,7 @@ use backpressure::{Batch, BatchSink, FlushError};
 use super::case::{Answer, Edit, Outcome};
 use super::world::{Calling, Event, Kept, Token, World};
 
+#[derive(Clone)]
 pub struct Sink(pub Arc<World>);
 
 impl BatchSink<Token> for Sink {
@@ -30,10 +31,11 @@ impl BatchSink<Token> for Sink {
         let outcome = world.script().outcomes.pop_front_if_stable(at_once);
         if let Some(outcome) = outcome {
             let edit = Edit { marks: None, take: false, keep: false };
-            world.note(Event::Acted(Outcome { edit, push: false, ..outcome }));
+            world.note(Event::Acted(batch.seq(0), Outcome { edit, push: false, ..outcome }));
             panic!("expected: a sink that panics at once");
         }
-        Call { len: batch.len(), batch: Some(batch), taken: Vec::new(), is_over: false, is_hung: false, world }
+        let (first, len) = (batch.seq(0), batch.len());
+        Call { first, len, batch: Some(batch), taken: Vec::new(), is_over: false, is_hung: false, world }
     }
 }
 
@@ -41,6 +43,7 @@ impl BatchSink<Token> for Sink {
 struct Call {
     world: Arc<World>,
     batch: Option<Batch<Token>>,
+    first: u64,
     len: usize,
     taken: Vec<Token>,
     is_over: bool,
@@ -64,7 +67,7 @@ impl Call {
             self.taken = batch.take();
         }
         if edit.keep {
-            let first = batch.seq(0);
+            let first = self.first;
             self.world.script().kept.extend(self.batch.take().map(|batch| Kept { batch, first }));
         }
     }
@@ -84,7 +87,7 @@ impl Future for Call {
                 let mut script = self.world.script();
                 let next = if self.is_hung { None } else { script.outcomes.pop_front().or(script.default) };
                 if next.is_none() {
-                    script.waker = Some(cx.waker().clone());
+                    script.wakers.push(cx.waker().clone());
                 }
                 next
             };
@@ -92,7 +95,7 @@ impl Future for Call {
             if outcome.push {
                 self.world.push_from_inside(false);
             }
-            self.world.note(Event::Acted(outcome));
+            self.world.note(Event::Acted(self.first, outcome));
             if let Answer::Extend(more) = outcome.answer {
                 if let Some(batch) = &self.batch {
                     batch.extend(Duration::from_millis(more));
@@ -120,7 +123,7 @@ impl Future for Call {
 impl Drop for Call {
     fn drop(&mut self) {
         if !self.is_over {
-            self.world.note(Event::Cut);
+            self.world.note(Event::Cut(self.first));
         }
         self.taken.drain(..).for_each(|token| {
             token.disarm();

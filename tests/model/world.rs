@@ -74,10 +74,10 @@ impl Drop for Token {
 #[derive(Debug)]
 pub enum Event {
     Called(Calling),
-    /// The sink followed this outcome.
-    Acted(Outcome),
+    /// The call whose batch begins at this position followed this outcome.
+    Acted(u64, Outcome),
     /// The call was dropped before it had answered.
-    Cut,
+    Cut(u64),
     /// `on_loss` was called.
     Lost {
         id: Option<Id>,
@@ -121,7 +121,8 @@ pub struct Script {
     pub outcomes: VecDeque<Outcome>,
     /// What the sink does when there is no outcome left.
     pub default: Option<Outcome>,
-    pub waker: Option<Waker>,
+    /// Of the calls that wait for an outcome.
+    pub wakers: Vec<Waker>,
     pub kept: Vec<Kept>,
 }
 

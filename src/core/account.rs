@@ -1,0 +1,62 @@
+//! What the flush loop goes by, for those who ask.
+
+use std::time::Duration;
+
+use super::{Core, Hangar};
+use crate::explain::{Explanation, PastDecision};
+use crate::flight::Phase;
+use crate::retry::Due;
+
+impl<T> Core<T> {
+    pub(crate) fn explain(&self) -> Explanation {
+        let now = self.now();
+        let mut locked = self.gate.lock();
+        let buffered = locked.figures().buffered;
+        let hangar = &locked.desk().rest;
+        let log = &hangar.diary.log;
+        let standing = *log.standing();
+        let past = |decision: crate::pace::Decision| PastDecision { age: now.since(decision.at), decision };
+        let mut decisions: Vec<_> = log.decisions().map(past).collect();
+        decisions.reverse();
+        Explanation {
+            batch_limit: hangar.batch_limit(),
+            max_batch: hangar.max_batch as u64,
+            concurrency_limit: hangar.concurrency_limit(),
+            max_concurrency: hangar.slots,
+            calls: hangar.flights.iter().filter(|flight| flight.phase == Phase::Out).count() as u64,
+            buffered,
+            retry_waiting: hangar.retry_waiting(),
+            pause: hangar.pause.and_then(|Due(until)| match until {
+                None => Some(Duration::MAX),
+                Some(until) => Some(until.since(now)).filter(|left| !left.is_zero()),
+            }),
+            is_paused: hangar.is_paused,
+            rate: standing.rate,
+            latency: standing.latency,
+            drain_rate: standing.drain_rate,
+            is_target_unreachable: standing.is_target_unreachable,
+            is_down: standing.is_down,
+            count: log.count(),
+            decisions,
+        }
+    }
+}
+
+impl<T> Hangar<T> {
+    /// The most items of a batch at present.
+    pub(super) fn batch_limit(&self) -> u64 {
+        let most = self.max_batch as u64;
+        self.diary.log.standing().batch.map_or(most, |batch| batch.min(most))
+    }
+
+    /// The most calls at once at present.
+    pub(super) fn concurrency_limit(&self) -> u64 {
+        self.diary.log.standing().slots.map_or(self.slots, |slots| slots.min(self.slots))
+    }
+
+    /// Items of batches that wait to be sent again.
+    pub(super) fn retry_waiting(&self) -> u64 {
+        let waiting = self.flights.iter().filter(|flight| flight.phase == Phase::Home && flight.is_counted);
+        waiting.map(|flight| flight.seqs.len() as u64).sum()
+    }
+}

@@ -1,0 +1,224 @@
+//! What the flusher does next, and the batch for it.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Core, Hangar};
+use crate::batch::{Batch, BatchId, Parts};
+use crate::flight::{Flight, FlightKey, Phase, Piece, Seqs};
+use crate::gate::Locked;
+use crate::pace::{Again, FlushReason, Outcome, Pace, Plan, Sample, View};
+use crate::retry::Due;
+use crate::time::Tick;
+
+/// What the flusher does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Send this new batch.
+    Launch(Piece),
+    /// Send the first of the batches that are to be sent again, up to so many items of it.
+    Resend(u64),
+    /// Sleep until the moment, or the bell.
+    Sleep(Option<Tick>),
+    /// A producer has claimed a slot and not written it: give the thread away, then look again.
+    Yield,
+    /// All is settled and the intake is shut.
+    Drained,
+    /// Drain's deadline has passed.
+    Expired,
+}
+
+/// What the flusher has under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    /// Slots that are taken.
+    pub(crate) calls: u64,
+    pub(crate) slots: u64,
+    pub(crate) again: Option<Again>,
+}
+
+impl Work {
+    /// Of whoever has no slots, and sends again what is to be sent again before it asks.
+    pub(crate) const NONE: Self = Self { calls: 0, slots: 1, again: None };
+}
+
+impl<T> Core<T> {
+    /// What the end makes of the flusher's next step, or drain's deadline if there is no end yet.
+    pub(crate) fn end(&self) -> Result<Step, Option<Tick>> {
+        let now = self.now();
+        let mut locked = self.gate.lock();
+        let ending = &locked.desk().rest.ending;
+        ending.step(now).ok_or_else(|| ending.deadline())
+    }
+
+    /// Decides what the flusher does next, and takes the batch if there is a new one to send.
+    pub(crate) fn step(&self, pace: &mut dyn Pace, work: &Work, spare: &mut Vec<T>) -> Step {
+        let now = self.now();
+        let mut locked = self.gate.lock();
+        let step = self.step_locked(&mut locked, now, pace, work, spare);
+        self.apply(locked.finish());
+        step
+    }
+
+    fn step_locked(
+        &self,
+        locked: &mut Locked<'_, T, Hangar<T>>,
+        now: Tick,
+        pace: &mut dyn Pace,
+        work: &Work,
+        spare: &mut Vec<T>,
+    ) -> Step {
+        if let Some(step) = locked.desk().rest.ending.step(now) {
+            return step;
+        }
+        if locked.is_drained() {
+            return Step::Drained;
+        }
+        locked.stamp(now);
+        match plan(locked, now, pace, work) {
+            Plan::Resend { most } => Step::Resend(most.max(1)),
+            Plan::Take { most, reason } => match self.take_batch(locked, most, reason, mem::take(spare)) {
+                Some(piece) => Step::Launch(piece),
+                None => Step::Yield,
+            },
+            Plan::Sleep { items, until } => {
+                locked.sleep(items);
+                Step::Sleep([until, locked.desk().rest.ending.deadline()].into_iter().flatten().min())
+            }
+        }
+    }
+
+    /// `None` if the oldest claim is not written yet.
+    fn take_batch(
+        &self,
+        locked: &mut Locked<'_, T, Hangar<T>>,
+        most: u64,
+        reason: FlushReason,
+        mut items: Vec<T>,
+    ) -> Option<Piece> {
+        let first = locked.taken();
+        let wanted = locked.figures().buffered.min(most);
+        let oldest = locked.oldest();
+        let count = locked.take(most as usize, &mut items) as u64;
+        if count == 0 {
+            return None;
+        }
+        let desk = locked.desk();
+        if count < wanted {
+            desk.rest.promised = (first + wanted, reason);
+        }
+        let lost_before = desk.ledger.untold();
+        let key = desk.rest.flights.insert(Flight {
+            id: BatchId::new(self.nonce, first),
+            seqs: Seqs::Run(first..first + count),
+            phase: Phase::Home,
+            items,
+            marks: Vec::new(),
+            attempts: 0,
+            reason,
+            lost_before,
+            oldest,
+            started: None,
+            extra: Duration::ZERO,
+            is_counted: false,
+            is_judged: false,
+            is_ok: false,
+        });
+        Some(Piece { key, first, items: count })
+    }
+
+    /// Hands a batch that is at home to a guard, for one attempt, which may take so long; `Duration::MAX` means for ever.
+    pub(crate) fn launch(self: &Arc<Self>, key: FlightKey, now: Tick) -> Option<(Batch<T>, Duration)> {
+        let mut locked = self.gate.lock();
+        let desk = locked.desk();
+        let flight = desk.rest.flights.get_mut(key).filter(|flight| flight.phase == Phase::Home)?;
+        if flight.attempts > 0 {
+            desk.ledger.retried += flight.seqs.len() as u64;
+        }
+        flight.attempts = flight.attempts.saturating_add(1);
+        flight.phase = Phase::Out;
+        flight.started = Some(now);
+        flight.extra = Duration::ZERO;
+        let seqs = flight.seqs.clone();
+        (flight.is_counted, flight.is_judged, flight.is_ok) = (false, false, false);
+        let parts = Parts {
+            id: flight.id,
+            items: mem::take(&mut flight.items),
+            marks: Vec::new(),
+            attempt: flight.attempts,
+            reason: flight.reason,
+            lost_before: flight.lost_before,
+            weights: locked.weights((0..seqs.len()).map(|i| seqs.get(i))),
+            seqs,
+        };
+        let flush_timeout = locked.desk().rest.settings.flush_timeout;
+        drop(locked);
+        Some((Batch::new(Arc::clone(self), key, parts), flush_timeout))
+    }
+
+    /// The extra time that an attempt has been given.
+    pub(crate) fn extra(&self, key: FlightKey) -> Duration {
+        self.gate.lock().desk().rest.flights.get_mut(key).map_or(Duration::ZERO, |flight| flight.extra)
+    }
+
+    /// Where the pace stands before the first call.
+    pub(crate) fn note_standing(&self, pace: &dyn Pace) {
+        self.gate.lock().desk().rest.diary.log.stand(pace.standing());
+    }
+
+    /// A call of the sink has ended: the pace goes by it, and says what it has decided. `buffered` of the sample is filled in.
+    pub(crate) fn call_ended(&self, pace: &mut dyn Pace, now: Tick, sample: Sample) {
+        let mut locked = self.gate.lock();
+        let sample = Sample { buffered: locked.about_buffered(), ..sample };
+        let hangar = &mut locked.desk().rest;
+        if let Outcome::Throttled(after) = sample.outcome {
+            hangar.pause = hangar.pause.max(Some(Due(now.after(after))));
+        }
+        pace.ended(now, &sample, &mut hangar.diary.log);
+        hangar.diary.log.stand(pace.standing());
+    }
+}
+
+/// What the pace says, unless the sink has asked for a pause, or a batch has left without items that were meant for it.
+fn plan<T>(locked: &mut Locked<'_, T, Hangar<T>>, now: Tick, pace: &mut dyn Pace, work: &Work) -> Plan {
+    if let Some(Due(until)) = locked.desk().rest.pause {
+        if until.is_none_or(|until| until > now) {
+            return Plan::Sleep { items: None, until };
+        }
+    }
+    let view = view(locked, work);
+    let promised = locked.desk().rest.promised;
+    match pace.plan(now, &view) {
+        // One that may not send, for the gate or the slots, says so by naming no items.
+        Plan::Sleep { items: Some(_), .. }
+            if view.buffered > 0 && locked.taken() < promised.0 && !view.is_paused && view.again.is_none() =>
+        {
+            Plan::Take { most: view.capacity.min(promised.0 - locked.taken()), reason: promised.1 }
+        }
+        plan => plan,
+    }
+}
+
+fn view<T>(locked: &mut Locked<'_, T, Hangar<T>>, work: &Work) -> View {
+    let figures = locked.figures();
+    let (_, waiting) = locked.waiting();
+    let taken = locked.taken();
+    let hangar = &locked.desk().rest;
+    let (max_batch, linger, aim) = (hangar.max_batch as u64, hangar.settings.linger, hangar.settings.aim());
+    View {
+        buffered: figures.buffered,
+        capacity: locked.capacity(),
+        oldest: locked.oldest(),
+        is_tight: figures.is_full || waiting > 0,
+        is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
+        is_closed: figures.is_closed,
+        is_paused: locked.desk().rest.is_paused,
+        max_batch,
+        linger,
+        aim,
+        calls: work.calls,
+        slots: work.slots,
+        again: work.again,
+    }
+}
