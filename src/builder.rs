@@ -12,7 +12,7 @@ use crate::controller::BackpressureController;
 use crate::core::{Core, Loss, LossHook, Parameters, Settings, check_capacity};
 use crate::error::{BuildError, DriveError, FlushError};
 use crate::flusher::{Flusher, MAX_CONCURRENCY};
-use crate::pace::Fixed;
+use crate::pace::{Adaptive, Aim, Fixed, Pace};
 use crate::pull::Batches;
 use crate::retry::Retry;
 use crate::ring::MAX_CAPACITY;
@@ -25,12 +25,21 @@ use crate::time::{Clock, ManualClock};
 const DEFAULT_NAME: &str = "default";
 /// The most items of a batch, unless the user says otherwise: more would not make a sink faster, only its latency longer.
 const DEFAULT_MAX_BATCH: usize = 5000;
-/// How long a partial batch waits: short beside any network round trip, long beside a burst.
-const DEFAULT_LINGER: Duration = Duration::from_millis(5);
+/// The first batch: neither a round trip for an item nor a second of work for most sinks, so it is found fast from here.
+const DEFAULT_INITIAL_BATCH: usize = 100;
+/// Of one call: what a person calls immediate, and long beside the round trip that larger batches save.
+const DEFAULT_TARGET_LATENCY: Duration = Duration::from_millis(100);
+/// Between the calls of an idle sink, and how long a partial batch waits where nothing adapts: short beside any network round
+/// trip, long beside a burst.
+const DEFAULT_MIN_INTERVAL: Duration = Duration::from_millis(5);
+/// The longest that a partial batch waits for a busy sink: what is bearable where the sink takes long.
+const DEFAULT_MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// A sink that has not answered after so long is taken for hung.
 const DEFAULT_FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Below the 30 s that process managers commonly give before they kill.
 const DEFAULT_DRAIN_ON_DROP: Duration = Duration::from_secs(25);
+
+type Parts<T> = (Arc<Core<T>>, Box<dyn Pace>);
 
 /// Builds a [`BackpressureController`].
 ///
@@ -41,7 +50,11 @@ const DEFAULT_DRAIN_ON_DROP: Duration = Duration::from_secs(25);
 /// | `strategy`      | [`Strategy::Block`]               |                 |       |
 /// | `watermarks`    | 0.5 and 0.8 of the capacity       | an error        |       |
 /// | `max_batch`     | half the capacity, 1 to 5000 items| an error        | an error above the capacity |
-/// | linger          | 5 ms                              | a batch leaves at once | never by time |
+/// | `initial_batch` | 100 items, or `max_batch`         | an error        | an error above `max_batch` |
+/// | `target_latency`| 100 ms                            | an error        | batches of `max_batch` |
+/// | `min_interval`  | 5 ms                              | an idle sink gets each item at once | an error above `max_interval` |
+/// | `max_interval`  | 1 s                               | a partial batch waits for nothing but a slot | as long as a call takes |
+/// | `fixed`: linger | none: it adapts                   | a batch leaves at once | never by time |
 /// | `flush_timeout` | 30 s                              | an error        | never |
 /// | `retry`         | 50 ms, doubling, to 10 s, for ever| at once         | never again |
 /// | `drain_on_drop` | 25 s                              | nothing is waited for | for ever |
@@ -52,7 +65,10 @@ pub struct Builder<T> {
     strategy: Strategy<T>,
     watermarks: Watermarks,
     max_batch: Option<usize>,
-    linger: Duration,
+    initial_batch: Option<usize>,
+    aim: Aim,
+    /// `None` while it adapts.
+    linger: Option<Duration>,
     flush_timeout: Duration,
     retry: Retry,
     drain_on_drop: Duration,
@@ -68,7 +84,13 @@ impl<T> Builder<T> {
             strategy: Strategy::Block,
             watermarks: Watermarks::default(),
             max_batch: None,
-            linger: DEFAULT_LINGER,
+            initial_batch: None,
+            aim: Aim {
+                target_latency: DEFAULT_TARGET_LATENCY,
+                min_interval: DEFAULT_MIN_INTERVAL,
+                max_interval: DEFAULT_MAX_INTERVAL,
+            },
+            linger: None,
             flush_timeout: DEFAULT_FLUSH_TIMEOUT,
             retry: Retry::default(),
             drain_on_drop: DEFAULT_DRAIN_ON_DROP,
@@ -99,19 +121,62 @@ impl<T> Builder<T> {
         self
     }
 
-    /// The most items of a batch, in `1 ..= capacity`; fewer while the capacity is made smaller than that. Default: half the capacity, at least 1, at most 5000.
+    /// The most items of a batch, in `1 ..= capacity`; fewer while the capacity is made smaller than that. Default: half the
+    /// capacity, divided by the calls at once, at least 1, at most 5000.
+    ///
+    /// How many items a batch has below that is found by itself: see [`target_latency`](Self::target_latency).
     pub fn max_batch(mut self, items: usize) -> Self {
         self.max_batch = Some(items);
         self
     }
 
-    /// The batch, in `1 ..= capacity` items, and the linger: how long a partial batch may wait, from its oldest item.
+    /// How long one call of the sink is to take, at p95; above zero. Default: 100 ms.
+    ///
+    /// The batch grows while calls with full batches are faster than that, and shrinks when they are slower, so this is the
+    /// lever between throughput and latency: a longer target gives larger batches, which spread the cost of a call. Where a call
+    /// alone takes longer than the target, no batch can meet it, and the batch is the one that spreads that cost:
+    /// [`explain`](BackpressureController::explain) says so.
+    pub fn target_latency(mut self, target: Duration) -> Self {
+        self.aim.target_latency = target;
+        self
+    }
+
+    /// The most items of the first batch, in `1 ..= max_batch`. Default: 100, or `max_batch` if that is less.
+    ///
+    /// From there the batch adapts; it saves a few calls where you know better.
+    pub fn initial_batch(mut self, items: usize) -> Self {
+        self.initial_batch = Some(items);
+        self
+    }
+
+    /// How far apart calls with partial batches begin while the sink is idle, and the shortest time that a partial batch waits
+    /// while it is busy; at most [`max_interval`](Self::max_interval). Default: 5 ms.
+    ///
+    /// The first item after a silence leaves at once, and a full batch always does. So this is the most calls a second, 200,
+    /// that a light load makes. With zero an idle sink gets each item at once.
+    pub fn min_interval(mut self, interval: Duration) -> Self {
+        self.aim.min_interval = interval;
+        self
+    }
+
+    /// The longest time that a partial batch waits, from its oldest item, while a slot is free and others are busy; at least
+    /// [`min_interval`](Self::min_interval). Default: 1 s.
+    ///
+    /// Below that it is as long as a call usually takes. It also bounds the pauses after a throttling for which the sink has
+    /// named no length.
+    pub fn max_interval(mut self, interval: Duration) -> Self {
+        self.aim.max_interval = interval;
+        self
+    }
+
+    /// Switches adapting off: the batch, in `1 ..= capacity` items, and the linger: how long a partial batch may wait, from its
+    /// oldest item. All slots are used.
     ///
     /// With a linger of zero an idle sink gets a single item at once, and a busy one gets all that came meanwhile.
-    /// `Duration::MAX` means never by time. Default linger: 5 ms.
+    /// `Duration::MAX` means never by time.
     pub fn fixed(mut self, batch: usize, linger: Duration) -> Self {
         self.max_batch = Some(batch);
-        self.linger = linger;
+        self.linger = Some(linger);
         self
     }
 
@@ -300,8 +365,8 @@ impl<T: Send + 'static> Builder<T> {
         self,
         sinks: Vec<S>,
     ) -> Result<(BackpressureController<T>, Flusher), BuildError> {
-        let core = self.core(false, sinks.len())?;
-        let flusher = Flusher::new(Arc::clone(&core), sinks, Box::new(Fixed));
+        let (core, pace) = self.core(false, sinks.len())?;
+        let flusher = Flusher::new(Arc::clone(&core), sinks, pace);
         Ok((BackpressureController::new(core), flusher))
     }
 
@@ -313,15 +378,18 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// [`BuildError`] for a setting that cannot work.
     pub fn pull(self) -> Result<(BackpressureController<T>, Batches<T>), BuildError> {
-        let core = self.core(true, 1)?;
+        let (core, _) = self.core(true, 1)?;
         let batches = Batches::new(Arc::clone(&core), Box::new(Fixed));
         Ok((BackpressureController::new(core), batches))
     }
 
-    /// What lies behind the controller.
-    fn core(self, is_pulled: bool, slots: usize) -> Result<Arc<Core<T>>, BuildError> {
+    /// What lies behind the controller, and what paces its flusher.
+    fn core(self, is_pulled: bool, slots: usize) -> Result<Parts<T>, BuildError> {
         let settings = self.check(slots)?;
+        let initial = self.initial_batch.unwrap_or(DEFAULT_INITIAL_BATCH).min(settings.max_batch);
         let clock = self.clock.map_or_else(Clock::start, Clock::Manual);
+        let nonce = clock.seed().unwrap_or_else(nonce);
+        let pace = Adaptive::new(initial as u64, settings.aim(), nonce);
         let core = Core::new(Parameters {
             name: self.name,
             capacity: self.capacity,
@@ -331,10 +399,10 @@ impl<T: Send + 'static> Builder<T> {
             drain_on_drop: self.drain_on_drop,
             is_pulled,
             slots,
-            nonce: clock.seed().unwrap_or_else(nonce),
+            nonce,
             clock,
         });
-        Ok(Arc::new(core.ok_or(BuildError::OutOfMemory)?))
+        Ok((Arc::new(core.ok_or(BuildError::OutOfMemory)?), Box::new(pace)))
     }
 
     /// The settings, if all of them can work.
@@ -343,11 +411,18 @@ impl<T: Send + 'static> Builder<T> {
         let settings = Settings {
             watermarks: self.watermarks,
             max_batch: self.max_batch.unwrap_or((self.capacity / 2 / slots).clamp(1, DEFAULT_MAX_BATCH)),
-            linger: self.linger,
+            linger: self.linger.unwrap_or(DEFAULT_MIN_INTERVAL),
+            aim: self.aim,
+            is_adaptive: self.linger.is_none(),
             retry: self.retry.clone(),
             flush_timeout: self.flush_timeout,
         };
         settings.check(self.capacity)?;
+        match (self.initial_batch, settings.max_batch) {
+            (Some(0), _) => return Err(BuildError::InitialBatchZero),
+            (Some(initial), max) if initial > max => return Err(BuildError::InitialBatchAboveMax { initial, max }),
+            _ => {}
+        }
         self.strategy.check()?;
         Ok(settings)
     }
@@ -361,6 +436,8 @@ impl<T> fmt::Debug for Builder<T> {
             .field("strategy", &self.strategy)
             .field("watermarks", &self.watermarks)
             .field("max_batch", &self.max_batch)
+            .field("initial_batch", &self.initial_batch)
+            .field("aim", &self.aim)
             .field("linger", &self.linger)
             .field("flush_timeout", &self.flush_timeout)
             .field("retry", &self.retry)

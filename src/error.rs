@@ -299,6 +299,24 @@ pub enum BuildError {
         /// The capacity, as given.
         capacity: usize,
     },
+    /// A first batch of 0 items.
+    InitialBatchZero,
+    /// A first batch that is larger than the largest.
+    InitialBatchAboveMax {
+        /// The first batch, as given.
+        initial: usize,
+        /// The largest batch.
+        max: usize,
+    },
+    /// A target latency of 0, which no sink could meet.
+    TargetLatencyZero,
+    /// A `min_interval` above the `max_interval`.
+    IntervalsCrossed {
+        /// The shorter one, as given.
+        min: Duration,
+        /// The longer one, as given.
+        max: Duration,
+    },
     /// No calls of the sink at once.
     ConcurrencyZero,
     /// More calls of the sink at once than [`MAX_CONCURRENCY`](crate::MAX_CONCURRENCY).
@@ -332,6 +350,14 @@ impl fmt::Display for BuildError {
             Self::BatchZero => f.write_str("the largest batch is 0"),
             Self::BatchAboveCapacity { batch, capacity } => {
                 write!(f, "the largest batch, {batch}, is above the capacity, {capacity}")
+            }
+            Self::InitialBatchZero => f.write_str("the first batch is 0"),
+            Self::InitialBatchAboveMax { initial, max } => {
+                write!(f, "the first batch, {initial}, is above the largest, {max}")
+            }
+            Self::TargetLatencyZero => f.write_str("the target latency is 0"),
+            Self::IntervalsCrossed { min, max } => {
+                write!(f, "the shortest interval, {min:?}, is above the longest, {max:?}")
             }
             Self::ConcurrencyZero => f.write_str("the most calls of the sink at once are 0"),
             Self::ConcurrencyTooLarge { max } => write!(f, "the most calls of the sink at once are above {max}"),

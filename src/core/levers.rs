@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::BuildError;
+use crate::pace::Aim;
 use crate::retry::Retry;
 use crate::state::Watermarks;
 use crate::strategy::Strategy;
@@ -16,13 +17,22 @@ pub(crate) struct Settings {
     pub(crate) watermarks: Watermarks,
     /// In `1 ..= capacity`, as it was asked for.
     pub(crate) max_batch: usize,
+    /// Of the pace that does not adapt.
     pub(crate) linger: Duration,
+    /// Of the one that does.
+    pub(crate) aim: Aim,
+    pub(crate) is_adaptive: bool,
     pub(crate) retry: Retry,
     /// `Duration::MAX` means never.
     pub(crate) flush_timeout: Duration,
 }
 
 impl Settings {
+    /// What the pace adapts to, if it does.
+    pub(crate) fn aim(&self) -> Option<Aim> {
+        self.is_adaptive.then_some(self.aim)
+    }
+
     /// Whether they can work with a buffer of `capacity`.
     pub(crate) fn check(&self, capacity: usize) -> Result<(), BuildError> {
         let batch = self.max_batch;
@@ -31,6 +41,13 @@ impl Settings {
         }
         if batch > capacity {
             return Err(BuildError::BatchAboveCapacity { batch, capacity });
+        }
+        let Aim { target_latency, min_interval: min, max_interval: max } = self.aim;
+        if target_latency.is_zero() {
+            return Err(BuildError::TargetLatencyZero);
+        }
+        if min > max {
+            return Err(BuildError::IntervalsCrossed { min, max });
         }
         if self.flush_timeout.is_zero() {
             return Err(BuildError::FlushTimeoutZero);
