@@ -84,7 +84,7 @@ impl Flusher {
             core: Arc::clone(&core),
             pace,
             retries,
-            slots: Slots::new(sinks),
+            slots: Slots::new(&core, sinks),
             again: VecDeque::new(),
             kept: Vec::new(),
             spare: Vec::new(),
@@ -151,11 +151,11 @@ struct Loop<T> {
     core: Arc<Core<T>>,
     pace: Box<dyn Pace>,
     retries: Retries,
-    slots: Slots<T>,
+    slots: Slots,
     /// The batches to send again, by position.
     again: VecDeque<(Due, Attempt)>,
-    /// Calls that have ended while their batch is not home, each with its slot.
-    kept: Vec<(usize, Over)>,
+    /// Slots whose calls have ended while their batch is not home, in that order.
+    kept: Vec<usize>,
     /// The memory of a settled batch, for the next one.
     spare: Vec<T>,
 }
@@ -167,24 +167,17 @@ struct Attempt {
     tries: Tries,
 }
 
-/// A call of the sink that is under way.
-#[derive(Debug)]
+/// A call of the sink.
 struct Call {
     attempt: Attempt,
     ticket: Ticket,
     started: Tick,
+    /// How long it may take, and how much more time it has been given, as far as is known.
     limit: Duration,
-    /// How much more time it has been given, as far as is known.
     extra: Duration,
-}
-
-/// A call of the sink that has ended.
-struct Over {
-    attempt: Attempt,
-    ended: Ended,
-    end: End,
-    error: Option<SharedError>,
-    sample: Sample,
+    ended: Option<Ended>,
+    /// How long it took, once that is so.
+    took: Duration,
 }
 
 /// How a call of the sink ended.
@@ -193,6 +186,8 @@ enum Ended {
     Error(FlushError),
     Panicked,
     TimedOut,
+    /// There was nothing to send any more.
+    Cancelled,
 }
 
 /// What the loop does next.
@@ -227,8 +222,8 @@ impl<T: Send> Loop<T> {
                     Next::End => return Ok(()),
                 }
             }
-            if let Poll::Ready((slot, call, ended)) = over {
-                self.settle(slot, call, ended);
+            if let Poll::Ready(slot) = over {
+                self.settle(slot);
                 share(self.core.clock()).await;
             }
         }
@@ -274,52 +269,47 @@ impl<T: Send> Loop<T> {
     fn start(&mut self, mut attempt: Attempt) {
         let now = self.core.now();
         attempt.tries.start(now);
-        // It was settled meanwhile if the end came.
-        let Some((batch, limit)) = self.core.launch(attempt.piece.key, now) else { return };
         let ticket = self.pace.started(now, attempt.piece.items);
-        self.slots.begin(Call { attempt, ticket, started: now, limit, extra: Duration::ZERO }, batch);
+        let (limit, extra, took) = (Duration::MAX, Duration::ZERO, Duration::ZERO);
+        self.slots.begin(Call { attempt, ticket, started: now, limit, extra, ended: None, took });
     }
 
     /// Settles what can be settled of a call that has ended.
-    fn settle(&mut self, slot: usize, call: Call, ended: Ended) {
-        let (end, error) = ended.parts();
-        if let Some(error) = &error {
-            self.core.note_failure(call.attempt.piece.key, end, error);
+    fn settle(&mut self, slot: usize) {
+        let now = self.core.now();
+        let Some(call) = self.slots.call(slot) else { return };
+        call.took = now.since(call.started);
+        let key = call.attempt.piece.key;
+        if let Some((end, Some(error))) = call.ended.as_ref().map(Ended::parts) {
+            self.core.note_failure(key, end, &error);
         }
-        let sample = Sample {
-            ticket: call.ticket,
-            items: call.attempt.piece.items,
-            latency: self.core.now().since(call.started),
-            outcome: Outcome::Void,
-            buffered: 0,
-            calls: 0,
-        };
-        self.judge(slot, Over { attempt: call.attempt, ended, end, error, sample });
+        self.judge(slot, now);
     }
 
     /// The batches that the sink has kept may have come home.
     fn settle_kept(&mut self) {
-        for (slot, over) in mem::take(&mut self.kept) {
-            self.judge(slot, over);
+        for slot in mem::take(&mut self.kept) {
+            self.judge(slot, self.core.now());
         }
     }
 
-    fn judge(&mut self, slot: usize, over: Over) {
-        let left = self.core.judge(over.attempt.piece.key, over.end, over.error.as_ref(), &mut self.spare);
+    fn judge(&mut self, slot: usize, now: Tick) {
+        let Some(Call { attempt, ended: Some(ended), .. }) = self.slots.call(slot) else { return };
+        let (end, error) = ended.parts();
+        let left = self.core.judge(attempt.piece.key, end, now, error.as_ref(), &mut self.spare);
         if left == Left::NotHome && self.core.end().is_err() {
-            self.kept.push((slot, over));
-            return;
+            return self.kept.push(slot);
         }
-        self.slots.release(slot);
-        let Over { attempt, ended, error, sample, .. } = over;
-        let now = self.core.now();
+        let Some(Call { attempt, ticket, took, ended: Some(ended), .. }) = self.slots.release(slot) else { return };
+        let items = attempt.piece.items;
         let until = match left {
             Left::Some(piece) => self.requeue(Attempt { piece, ..attempt }, &ended, error.as_ref()),
             Left::Nothing | Left::NotHome => None,
         };
         let outcome = ended.outcome(until.map_or(Some(now), |due| due.0));
         let calls = self.slots.taken() as u64;
-        self.core.call_ended(&mut *self.pace, now, Sample { outcome, calls, ..sample });
+        let sample = Sample { ticket, items, latency: took, outcome, buffered: 0, calls };
+        self.core.call_ended(&mut *self.pace, now, sample);
         // The error is the user's.
         catch(|| drop((ended, error)));
         self.core.inform_in_passing();
@@ -328,6 +318,7 @@ impl<T: Send> Loop<T> {
     /// Decides about what is left of a batch: again, and when; in halves, or failed.
     fn requeue(&mut self, mut attempt: Attempt, ended: &Ended, error: Option<&SharedError>) -> Option<Due> {
         let asked = match ended {
+            Ended::Cancelled => return None,
             Ended::Ok | Ended::Panicked | Ended::TimedOut => Duration::ZERO,
             Ended::Error(error) => match error.verdict {
                 Verdict::Retry => Duration::ZERO,
@@ -415,12 +406,13 @@ impl<T: Send> Loop<T> {
     }
 }
 
-/// A call that has ended, if it was that.
-type Waited = Result<Poll<(usize, Call, Ended)>, NoTimer>;
+/// The slot of a call that has ended, if it was that.
+type Waited = Result<Poll<usize>, NoTimer>;
 
 impl Call {
-    /// When its time is over.
+    /// When its time is over, if it goes on.
     fn timeout(&self) -> Option<Tick> {
+        self.ended.is_none().then_some(())?;
         self.started.after(self.limit.checked_add(self.extra)?)
     }
 
@@ -464,6 +456,7 @@ impl Ended {
             Self::Ok => (End::Ok, None),
             Self::Panicked => (End::Panicked, Some(Arc::new(SinkPanicked))),
             Self::TimedOut => (End::TimedOut, Some(Arc::new(FlushTimedOut))),
+            Self::Cancelled => (End::Cancelled, None),
             Self::Error(error) => {
                 let end = match error.verdict {
                     Verdict::Retry => End::Retry,
@@ -479,6 +472,7 @@ impl Ended {
     fn outcome(&self, until: Option<Tick>) -> Outcome {
         match self {
             Self::Ok => Outcome::Ok,
+            Self::Cancelled => Outcome::Void,
             Self::Panicked => Outcome::Failed { until },
             Self::TimedOut => Outcome::TimedOut { until },
             Self::Error(error) => match error.verdict {
