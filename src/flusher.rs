@@ -294,54 +294,58 @@ impl<T: Send> Loop<T> {
     }
 
     fn judge(&mut self, slot: usize, now: Tick) {
-        let Some(Call { attempt, ended: Some(ended), .. }) = self.slots.call(slot) else { return };
-        let (end, error) = ended.parts();
-        let left = self.core.judge(attempt.piece.key, end, now, error.as_ref(), &mut self.spare);
-        if left == Left::NotHome && self.core.end().is_err() {
-            return self.kept.push(slot);
+        let Some(call) = self.slots.call(slot) else { return };
+        let (Piece { key, items, .. }, ticket, latency) = (call.attempt.piece, call.ticket, call.took);
+        let Some(ended) = &call.ended else { return };
+        let (mut outcome, (end, error)) = (ended.outcome(now), ended.parts());
+        match self.core.judge(key, end, now, error.as_ref(), &mut self.spare) {
+            Left::Nothing => {}
+            Left::Some(piece) => self.requeue(slot, piece, &mut outcome, error.as_ref()),
+            Left::NotHome if self.core.end().is_err() => return self.kept.push(slot),
+            Left::NotHome => {}
         }
-        let Some(Call { attempt, ticket, took, ended: Some(ended), .. }) = self.slots.release(slot) else { return };
-        let items = attempt.piece.items;
-        let until = match left {
-            Left::Some(piece) => self.requeue(Attempt { piece, ..attempt }, &ended, error.as_ref()),
-            Left::Nothing | Left::NotHome => None,
-        };
-        let outcome = ended.outcome(until.map_or(Some(now), |due| due.0));
+        self.slots.release(slot);
+        if error.is_some() {
+            // It is the user's.
+            catch(|| drop(error));
+        }
         let calls = self.slots.taken() as u64;
-        let sample = Sample { ticket, items, latency: took, outcome, buffered: 0, calls };
-        self.core.call_ended(&mut *self.pace, now, sample);
-        // The error is the user's.
-        catch(|| drop((ended, error)));
+        self.core.call_ended(&mut *self.pace, now, Sample { ticket, items, latency, outcome, buffered: 0, calls });
         self.core.inform_in_passing();
     }
 
     /// Decides about what is left of a batch: again, and when; in halves, or failed.
-    fn requeue(&mut self, mut attempt: Attempt, ended: &Ended, error: Option<&SharedError>) -> Option<Due> {
-        let asked = match ended {
-            Ended::Cancelled => return None,
-            Ended::Ok | Ended::Panicked | Ended::TimedOut => Duration::ZERO,
-            Ended::Error(error) => match error.verdict {
+    #[cold]
+    fn requeue(&mut self, slot: usize, piece: Piece, outcome: &mut Outcome, error: Option<&SharedError>) {
+        let asked = match self.slots.call(slot).and_then(|call| call.ended.as_ref()) {
+            None | Some(Ended::Cancelled) => return,
+            Some(Ended::Ok | Ended::Panicked | Ended::TimedOut) => Duration::ZERO,
+            Some(Ended::Error(FlushError { verdict, source })) => match *verdict {
                 Verdict::Retry => Duration::ZERO,
                 Verdict::Throttled(after) => after,
                 Verdict::TooLarge => {
-                    self.halve(attempt.piece, &error.source);
-                    return None;
+                    let source = Arc::clone(source);
+                    return self.halve(piece, &source);
                 }
                 Verdict::Permanent => {
-                    self.condemn(attempt.piece, &error.source);
-                    return None;
+                    let source = Arc::clone(source);
+                    return self.condemn(piece, &source);
                 }
             },
         };
-        let due = self.retries.next(&self.core, &mut attempt.tries, self.core.now(), asked);
-        match due {
-            Some(due) => self.enqueue(due, attempt),
+        let mut tries = self.slots.take_tries(slot);
+        match self.retries.next(&self.core, &mut tries, self.core.now(), asked) {
+            Some(due) => {
+                if let Outcome::Failed { until } | Outcome::TimedOut { until } = outcome {
+                    *until = due.0;
+                }
+                self.enqueue(due, Attempt { piece, tries });
+            }
             None => {
                 let error = error.map_or_else(|| Arc::new(RetriesExhausted) as SharedError, Arc::clone);
-                self.condemn(attempt.piece, &error);
+                self.condemn(piece, &error);
             }
         }
-        due
     }
 
     fn condemn(&mut self, piece: Piece, error: &SharedError) {
@@ -468,8 +472,9 @@ impl Ended {
             }
         }
     }
-    /// What it says of the sink. `until` is when the batch is sent again.
-    fn outcome(&self, until: Option<Tick>) -> Outcome {
+    /// What it says of the sink, unless the batch is sent again later than `now`.
+    fn outcome(&self, now: Tick) -> Outcome {
+        let until = Some(now);
         match self {
             Self::Ok => Outcome::Ok,
             Self::Cancelled => Outcome::Void,

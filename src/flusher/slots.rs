@@ -12,10 +12,10 @@ use pin_project_lite::pin_project;
 
 use super::wakes::Wakes;
 use super::{Call, Ended};
-use crate::batch::Batch;
 use crate::core::Core;
 use crate::flight::FlightKey;
 use crate::panics::catch;
+use crate::retry::Tries;
 use crate::sink::BatchSink;
 use crate::sync::Mutex;
 use crate::time::Tick;
@@ -119,11 +119,17 @@ impl Slots {
         self.slots.get_mut(index)?.call.as_mut()
     }
 
+    /// What the schedule remembers of the batch of a call that has ended.
+    pub(super) fn take_tries(&mut self, index: usize) -> Tries {
+        self.call(index).map(|call| mem::take(&mut call.attempt.tries)).unwrap_or_default()
+    }
+
     /// The slot of a call that has ended takes the next one.
-    pub(super) fn release(&mut self, index: usize) -> Option<Call> {
-        let call = self.slots.get_mut(index)?.call.take()?;
+    pub(super) fn release(&mut self, index: usize) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        // The error of the call is the user's.
+        catch(|| slot.call = None);
         self.free.push(index);
-        Some(call)
     }
 
     /// When the time of the first call is over.
@@ -169,29 +175,30 @@ impl Drop for Slots {
 
 /// Calls the sink with each batch that comes in the mail.
 async fn run<T, S: BatchSink<T>>(core: Arc<Core<T>>, mut sink: S, mail: Arc<Mutex<Mail>>) {
+    let mut ended = None;
     loop {
-        let (key, started) = poll_fn(|_| mail.lock().next.take().map_or(Poll::Pending, Poll::Ready)).await;
-        let ended = match core.launch(key, started) {
-            Some((batch, limit)) => {
-                mail.lock().limit = limit;
-                call(&mut sink, batch, &mail).await
-            }
-            // It was settled meanwhile: the end came.
-            None => Ended::Cancelled,
-        };
-        mail.lock().ended = Some(ended);
+        let (key, started) = poll_fn(|_| mail.lock().exchange(ended.take())).await;
+        ended = Some(call(&core, &mut sink, key, started, &mail).await);
     }
 }
 
 /// One call of the sink, with its panics caught.
-async fn call<T, S: BatchSink<T>>(sink: &mut S, batch: Batch<T>, mail: &Mutex<Mail>) -> Ended {
+async fn call<T, S: BatchSink<T>>(
+    core: &Arc<Core<T>>,
+    sink: &mut S,
+    key: FlightKey,
+    started: Tick,
+    mail: &Mutex<Mail>,
+) -> Ended {
+    // It was settled meanwhile if the end came.
+    let Some((batch, limit)) = core.launch(key, started) else { return Ended::Cancelled };
     let Some(answer) = catch(|| sink.flush(batch)) else { return Ended::Panicked };
     let mut answer = pin!(Answer { call: Some(answer) });
     let ended = poll_fn(|cx| match catch(|| answer.as_mut().poll(cx)) {
         Some(Poll::Ready(Ok(()))) => Poll::Ready(Ended::Ok),
         Some(Poll::Ready(Err(error))) => Poll::Ready(Ended::Error(error)),
-        Some(Poll::Pending) if mail.lock().is_cut => Poll::Ready(Ended::TimedOut),
-        Some(Poll::Pending) => Poll::Pending,
+        Some(Poll::Pending) if mail.lock().goes_on(limit) => Poll::Pending,
+        Some(Poll::Pending) => Poll::Ready(Ended::TimedOut),
         None => Poll::Ready(Ended::Panicked),
     })
     .await;
@@ -201,6 +208,22 @@ async fn call<T, S: BatchSink<T>>(sink: &mut S, batch: Batch<T>, mail: &Mutex<Ma
     // So is the error's.
     catch(|| drop(ended));
     Ended::Panicked
+}
+
+impl Mail {
+    /// Leaves how the last call has ended, and fetches the next one.
+    fn exchange(&mut self, ended: Option<Ended>) -> Poll<(FlightKey, Tick)> {
+        if ended.is_some() {
+            self.ended = ended;
+        }
+        self.next.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// The call is not over; whether it may go on.
+    fn goes_on(&mut self, limit: Duration) -> bool {
+        self.limit = limit;
+        !self.is_cut
+    }
 }
 
 pin_project! {
