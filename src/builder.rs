@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use crate::batch::Batch;
 use crate::controller::BackpressureController;
 use crate::core::{Core, Loss, LossHook, Parameters, Settings, check_capacity};
+use crate::dead_letters::{DeadLetter, route};
 use crate::error::{BuildError, DriveError, FlushError};
 use crate::flusher::{Flusher, MAX_CONCURRENCY};
 use crate::pace::{Adaptive, Aim, Fixed, Pace};
@@ -72,7 +73,9 @@ pub struct Builder<T> {
     flush_timeout: Duration,
     retry: Retry,
     drain_on_drop: Duration,
+    bisect: bool,
     on_loss: Option<LossHook<T>>,
+    dead_letters: Option<BackpressureController<DeadLetter<T>>>,
     clock: Option<ManualClock>,
 }
 
@@ -94,7 +97,9 @@ impl<T> Builder<T> {
             flush_timeout: DEFAULT_FLUSH_TIMEOUT,
             retry: Retry::default(),
             drain_on_drop: DEFAULT_DRAIN_ON_DROP,
+            bisect: false,
             on_loss: None,
+            dead_letters: None,
             clock: None,
         }
     }
@@ -198,6 +203,78 @@ impl<T> Builder<T> {
     /// How long the flusher goes on once the last handle is dropped without a drain. Default: 25 s.
     pub fn drain_on_drop(mut self, limit: Duration) -> Self {
         self.drain_on_drop = limit;
+        self
+    }
+
+    /// Looks for the bad items of a batch that fails for good: instead of failing, it is halved, and each half is a batch of its
+    /// own, sent at once, with retries of its own, until the bad item stands alone. Default: `false`, the whole batch fails.
+    ///
+    /// One bad item of `n` costs at most `2 * log2(n) + 1` calls, `log2` rounded up, if the sink says
+    /// [`permanent`](crate::FlushError::permanent) at once; a batch of bad items only costs `2n - 1`. Where retries must be
+    /// used up first, each of those calls is as often repeated. The order is kept with one call at a time. The sink must not
+    /// have written anything of a batch that it calls failed, or must know repeats by [`Batch::seq`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use backpressure::{BackpressureController, Batch, FlushError};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let sink = |batch: Batch<u32>| async move {
+    ///     if batch.contains(&13) { Err(FlushError::permanent("a bad number")) } else { Ok(()) }
+    /// };
+    /// let numbers = BackpressureController::builder(100).bisect(true).spawn(sink)?;
+    /// numbers.push_all(0..64).await?;
+    /// let report = numbers.flush().await;
+    /// assert_eq!((report.delivered, report.failed), (63, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bisect(mut self, bisect: bool) -> Self {
+        self.bisect = bisect;
+        self
+    }
+
+    /// Where items go that have failed for good: a controller with a buffer, a sink, retries, metrics and health of its own.
+    /// Default: to [`on_loss`](Self::on_loss).
+    ///
+    /// It is offered each failed item by `try_push`, so its bound holds and nobody waits for it. What it refuses, full or
+    /// closed, goes to the `on_loss` of this controller as if there were no dead letters, and so does every other loss (evicted,
+    /// abandoned, moved out by the sink). What its own sink cannot deliver goes to its own `on_loss`.
+    ///
+    /// Drain this controller first, then that one. Until the last handle of this one and its flusher are gone it holds a
+    /// handle of that one.
+    ///
+    /// # Accounting
+    ///
+    /// A dead letter counts as `failed` here, whatever becomes of it, and as accepted or refused there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use backpressure::{BackpressureController, Batch, DeadLetter, FlushError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let dead = BackpressureController::builder(1_000).name("dead").spawn(|batch: Batch<DeadLetter<u32>>| async move {
+    ///     for letter in &batch {
+    ///         println!("{} of {}: {:?}", letter.item, letter.queue, letter.error);
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// let numbers = BackpressureController::builder(1_000)
+    ///     .dead_letters(&dead)
+    ///     .spawn(|_: Batch<u32>| async { Err(FlushError::permanent("no")) })?;
+    /// numbers.push(7).await?;
+    /// numbers.drain(Duration::from_secs(5)).await;
+    /// assert_eq!(dead.drain(Duration::from_secs(5)).await.delivered(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dead_letters(mut self, queue: &BackpressureController<DeadLetter<T>>) -> Self {
+        self.dead_letters = Some(queue.clone());
         self
     }
 
@@ -390,12 +467,16 @@ impl<T: Send + 'static> Builder<T> {
         let clock = self.clock.map_or_else(Clock::start, Clock::Manual);
         let nonce = clock.seed().unwrap_or_else(nonce);
         let pace = Adaptive::new(initial as u64, settings.aim(), nonce);
+        let on_loss = match self.dead_letters {
+            Some(letters) => Some(route(Arc::clone(&self.name), letters, self.on_loss)),
+            None => self.on_loss,
+        };
         let core = Core::new(Parameters {
             name: self.name,
             capacity: self.capacity,
             settings,
             strategy: self.strategy,
-            on_loss: self.on_loss,
+            on_loss,
             drain_on_drop: self.drain_on_drop,
             is_pulled,
             slots,
@@ -416,6 +497,7 @@ impl<T: Send + 'static> Builder<T> {
             is_adaptive: self.linger.is_none(),
             retry: self.retry.clone(),
             flush_timeout: self.flush_timeout,
+            bisect: self.bisect,
         };
         settings.check(self.capacity)?;
         match (self.initial_batch, settings.max_batch) {
@@ -442,7 +524,9 @@ impl<T> fmt::Debug for Builder<T> {
             .field("flush_timeout", &self.flush_timeout)
             .field("retry", &self.retry)
             .field("drain_on_drop", &self.drain_on_drop)
+            .field("bisect", &self.bisect)
             .field("on_loss", &self.on_loss.is_some())
+            .field("dead_letters", &self.dead_letters.is_some())
             .finish()
     }
 }

@@ -447,6 +447,44 @@ impl FlushError {
     }
 }
 
+/// What a sink says of one item: see [`Batch::judge`](crate::Batch::judge).
+#[derive(Clone, Debug)]
+pub enum ItemOutcome {
+    /// It is delivered, whatever the flush answers.
+    Delivered,
+    /// It is to be sent again, also when the flush answers `Ok(())`.
+    Retry,
+    /// It has failed for good.
+    Failed(Arc<dyn Error + Send + Sync>),
+}
+
+impl ItemOutcome {
+    /// It has failed for good.
+    pub fn failed(error: impl Into<BoxError>) -> Self {
+        Self::Failed(Arc::from(error.into()))
+    }
+}
+
+/// Not as many outcomes as items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WrongOutcomes {
+    /// Items of the batch.
+    pub items: usize,
+    /// Outcomes that there were; one more than the items if there were more.
+    pub outcomes: usize,
+}
+
+impl fmt::Display for WrongOutcomes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { items, outcomes } = self;
+        let more = if outcomes > items { " or more" } else { "" };
+        write!(f, "{outcomes}{more} outcomes for a batch of {items} items")
+    }
+}
+
+impl Error for WrongOutcomes {}
+
 impl<E: Into<BoxError>> From<E> for FlushError {
     fn from(error: E) -> Self {
         Self::retry(error)

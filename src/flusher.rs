@@ -337,7 +337,7 @@ impl<T: Send> Loop<T> {
                     return None;
                 }
                 Verdict::Permanent => {
-                    self.core.fail(attempt.piece.key, &error.source);
+                    self.condemn(attempt.piece, &error.source);
                     return None;
                 }
             },
@@ -347,14 +347,26 @@ impl<T: Send> Loop<T> {
             Some(due) => self.enqueue(due, attempt),
             None => {
                 let error = error.map_or_else(|| Arc::new(RetriesExhausted) as SharedError, Arc::clone);
-                self.core.fail(attempt.piece.key, &error);
+                self.condemn(attempt.piece, &error);
             }
         }
         due
     }
 
+    fn condemn(&mut self, piece: Piece, error: &SharedError) {
+        if let Some(halves) = self.core.condemn(piece, error) {
+            self.send_halves(halves);
+        }
+    }
+
     fn halve(&mut self, piece: Piece, error: &SharedError) {
-        let Some(halves) = self.core.halve(piece) else { return self.core.fail(piece.key, error) };
+        match self.core.halve(piece) {
+            Some(halves) => self.send_halves(halves),
+            None => self.core.fail(piece.key, error),
+        }
+    }
+
+    fn send_halves(&mut self, halves: [Piece; 2]) {
         let due = Due(Some(self.core.now()));
         for piece in halves {
             self.enqueue(due, Attempt { piece, tries: Tries::default() });

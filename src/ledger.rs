@@ -13,7 +13,7 @@ use std::task::Waker;
 use crate::error::{LossReason, RefuseReason};
 use crate::receipt::Fate;
 use crate::state::{State, Transitions};
-use crate::sync::{CachePadded, STRIPES, stripe};
+use crate::sync::{CachePadded, Fault, STRIPES, fault, stripe};
 
 /// What became of an accepted item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +183,9 @@ impl Ledger {
             let covered = barrier.end.min(positions.end).saturating_sub(positions.start);
             barrier.tally.add(outcome, covered);
             barrier.outstanding -= covered;
+            if fault(Fault::BarrierByPosition) && positions.end >= barrier.end {
+                barrier.outstanding = 0;
+            }
             if barrier.outstanding == 0 {
                 wakers.extend(barrier.waker.take());
             }

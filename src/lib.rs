@@ -20,6 +20,7 @@ mod batch;
 mod builder;
 mod controller;
 mod core;
+mod dead_letters;
 mod drain;
 mod error;
 mod events;
@@ -62,10 +63,11 @@ pub use crate::batch::{Batch, BatchId};
 pub use crate::builder::Builder;
 pub use crate::controller::{BackpressureController, WeakController};
 pub use crate::core::{Changes, Loss};
+pub use crate::dead_letters::DeadLetter;
 pub use crate::drain::Drain;
 pub use crate::error::{
-    BoxError, BuildError, DriveError, FlushError, FlushTimedOut, LossReason, PushAllError, PushError, RefuseReason,
-    ReserveError, RetriesExhausted, SinkPanicked, WouldDeadlock,
+    BoxError, BuildError, DriveError, FlushError, FlushTimedOut, ItemOutcome, LossReason, PushAllError, PushError,
+    RefuseReason, ReserveError, RetriesExhausted, SinkPanicked, WouldDeadlock, WrongOutcomes,
 };
 pub use crate::explain::{Explanation, PastDecision};
 pub use crate::flush::Flush;

@@ -130,7 +130,13 @@ impl<T> Batches<T> {
         for Returned { piece, at, mut tries } in self.core.take_returned() {
             match self.retries.next(&self.core, &mut tries, at, Duration::ZERO) {
                 Some(due) => drop(self.again.insert(piece.first, Again { key: piece.key, due, tries })),
-                None => self.core.fail(piece.key, &(Arc::new(RetriesExhausted) as _)),
+                None => {
+                    let due = Due(Some(at));
+                    for half in self.core.condemn(piece, &(Arc::new(RetriesExhausted) as _)).into_iter().flatten() {
+                        let again = Again { key: half.key, due, tries: Tries::default() };
+                        self.again.insert(half.first, again);
+                    }
+                }
             }
         }
     }

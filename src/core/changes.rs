@@ -155,6 +155,7 @@ impl<T> Changes<T> {
             },
             is_adaptive: self.is_adaptive.unwrap_or(settings.is_adaptive),
             flush_timeout: self.flush_timeout.unwrap_or(settings.flush_timeout),
+            bisect: settings.bisect,
             retry: self.retry.as_ref().unwrap_or(&settings.retry).clone(),
         }
     }

@@ -364,6 +364,7 @@ mod tests {
                 is_adaptive: false,
                 retry: Retry::never(),
                 flush_timeout: Duration::MAX,
+                bisect: false,
             },
             strategy: Strategy::Block,
             on_loss: Some(Box::new(move |loss| {

@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) retry: Retry,
     /// `Duration::MAX` means never.
     pub(crate) flush_timeout: Duration,
+    /// Halves batches that fail for good.
+    pub(crate) bisect: bool,
 }
 
 impl Settings {

@@ -139,6 +139,15 @@ impl<T> Core<T> {
         self.lose_all(flight.items, LossReason::Failed, Some(error));
     }
 
+    /// The final verdict on a batch that is at home, unless it is halved to find out which item is to blame.
+    pub(crate) fn condemn(&self, piece: Piece, error: &Arc<dyn Error + Send + Sync>) -> Option<[Piece; 2]> {
+        let halves = if self.settings().bisect { self.halve(piece) } else { None };
+        if halves.is_none() {
+            self.fail(piece.key, error);
+        }
+        halves
+    }
+
     /// Halves a batch that is at home; `None` if it is a single item. The halves are new batches.
     pub(crate) fn halve(&self, piece: Piece) -> Option<[Piece; 2]> {
         self.split(piece, piece.items / 2, false)

@@ -9,6 +9,7 @@ mod evict;
 mod figures;
 mod merge;
 mod resize;
+mod settle;
 mod wait;
 mod wake;
 
