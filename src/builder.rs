@@ -55,7 +55,7 @@ type Parts<T> = (Arc<Core<T>>, Box<dyn Pace>);
 /// | `target_latency`| 100 ms                            | an error        | batches of `max_batch` |
 /// | `min_interval`  | 5 ms                              | an idle sink gets each item at once | an error above `max_interval` |
 /// | `max_interval`  | 1 s                               | a partial batch waits for nothing but a slot | as long as a call takes |
-/// | `fixed`: linger | none: it adapts                   | a batch leaves at once | never by time |
+/// | `fixed`: linger | it adapts; 5 ms if pulled         | a batch leaves at once | never by time |
 /// | `flush_timeout` | 30 s                              | an error        | never |
 /// | `retry`         | 50 ms, doubling, to 10 s, for ever| at once         | never again |
 /// | `drain_on_drop` | 25 s                              | nothing is waited for | for ever |
@@ -357,7 +357,7 @@ impl<T: Send + 'static> Builder<T> {
     /// meanwhile. With `n = 1` it is [`spawn`](Self::spawn). All calls run in the one task of the flusher, so a sink that
     /// blocks its thread blocks the others, too.
     ///
-    /// A sink that fails is left in peace: while a batch waits to be sent again no other one leaves, and after
+    /// A sink that fails is left in peace: no batch leaves before the moment that [`retry`](Self::retry) gives, and after
     /// [`throttled`](crate::FlushError::throttled) none does before the pause is over; calls that are under way go on. A call that
     /// hangs costs its slot only, until the flush timeout.
     ///

@@ -4,6 +4,7 @@
 //! [delivery and loss]: crate::guide::delivery
 //! [cancellation]: crate::guide::cancellation
 //! [shutting down a service]: crate::guide::shutdown
+//! [how it adapts]: crate::guide::adapting
 //! [settings and features]: crate::guide::settings
 //! [comparison]: crate::guide::comparison
 #![cfg_attr(feature = "test-util", doc = "[testing]: crate::guide::testing")]

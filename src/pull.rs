@@ -26,7 +26,8 @@ use crate::time::{Clock, NoTimer, Tick, Timer};
 
 /// The batches of a controller that was built by [`pull`](crate::Builder::pull), as a stream.
 ///
-/// A batch leaves the buffer as one for a sink does: full, at its linger, when room is wanted, for `flush` and for `drain`.
+/// A batch leaves the buffer full, at its linger (5 ms, or as [`fixed`](crate::Builder::fixed) has it), when room is wanted, for
+/// `flush` and for `drain`. Nothing adapts, since nobody knows what the consumer does meanwhile.
 /// Then it is the consumer's until it is settled, and several may be out at the same time, to be settled in any order:
 ///
 /// - [`done`](Batch::done) delivers all of it that was not [judged](Batch::fail) one by one.
