@@ -28,8 +28,8 @@ use crate::time::Clock;
 ///
 /// A batch that is kept elsewhere (in a spawned task, on a blocking thread) after its flush has ended without `Ok`, or with
 /// `Ok` after items of it were judged as not delivered, stays in flight until it is dropped; nothing else is flushed
-/// meanwhile, so that the order holds (so a task of the sink's that keeps its batch must not wait for room in the same
-/// controller). At drain's deadline it is counted as abandoned and named in
+/// meanwhile, or nothing on its slot if there are [several](crate::Builder::spawn_concurrent), so that the order holds (so a
+/// task of the sink's that keeps its batch must not wait for room in the same controller). At drain's deadline it is counted as abandoned and named in
 /// [`not_returned`](crate::DrainReport::not_returned). One that is forgotten ([`std::mem::forget`]) stays in flight until
 /// then. What is judged after `Ok(())`, of a batch of which nothing was judged before, comes too late: it is delivered.
 ///

@@ -29,8 +29,8 @@ use crate::time::{Clock, NoTimer, Tick, Timer, check_timer};
 
 /// The flush loop, to be driven inside a tokio runtime with time enabled.
 ///
-/// It ends when the intake is shut and nothing is outstanding, or at drain's deadline. The sink is dropped before `drain`
-/// resolves, unless the flusher is so late that `drain` does not wait for it.
+/// It ends when the intake is shut and nothing is outstanding, or at drain's deadline. The sink, with all its clones, is
+/// dropped before `drain` resolves, unless the flusher is so late that `drain` does not wait for it.
 ///
 /// # Cancel safety
 ///

@@ -10,6 +10,9 @@ use crate::error::FlushError;
 /// Every `FnMut(Batch<T>) -> Future` is one, if the future answers a `Result<(), FlushError>`. Any other error becomes that
 /// by `?`, and means "again": `Ok(insert(&batch).await?)`. A panic in it is caught: the batch goes home and is sent again.
 ///
+/// It is called again only when the call before has ended; for several calls at once it has to be `Clone`, see
+/// [`spawn_concurrent`](crate::Builder::spawn_concurrent). Its future is polled only when it was woken.
+///
 /// # Cancel safety
 ///
 /// The future is dropped at the flush timeout and at drain's deadline. The batch in it then goes home.

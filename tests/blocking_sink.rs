@@ -215,3 +215,19 @@ fn a_runtime_that_goes_down_loses_nothing_that_a_blocking_sink_had() {
     assert_eq!((snapshot.depth, snapshot.accepted), (0, 8));
     assert_eq!(snapshot.abandoned, losses.items().len() as u64);
 }
+
+#[test]
+fn clones_run_at_once_each_on_a_thread_of_its_own() {
+    real(GUARD, || async {
+        // Nobody passes alone.
+        let meet = Arc::new(std::sync::Barrier::new(2));
+        let sink = BlockingSink::new(move |batch: Batch<u64>| {
+            meet.wait();
+            drop(batch);
+            Ok(())
+        });
+        let c = BackpressureController::builder(8).fixed(1, HOUR).spawn_concurrent(2, sink).unwrap();
+        (0..4).for_each(|i| c.try_push(i).unwrap());
+        assert!(c.flush().await.all_delivered());
+    });
+}

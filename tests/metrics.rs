@@ -194,7 +194,7 @@ impl Reading {
             ("depth_items", s.depth),
             ("waiting_producers", s.waiting_producers),
             ("batch_limit_items", s.batch_limit),
-            ("concurrency_limit", 1),
+            ("concurrency_limit", s.concurrency_limit),
             ("sample_one_in", u64::from(s.sample_rate)),
         ];
         for (name, value) in gauges {

@@ -352,3 +352,29 @@ fn an_idle_controller_tells_nothing() {
         },
     );
 }
+
+#[test]
+fn what_the_pace_has_decided_is_told_with_its_reason() {
+    traced(
+        || (),
+        |lines| async move {
+            let calls = AtomicU64::new(0);
+            let sink = move |_: Batch<u64>| {
+                let is_first = calls.fetch_add(1, Ordering::SeqCst) == 0;
+                std::future::ready(if is_first { Err(FlushError::throttled("slower", SEC)) } else { Ok(()) })
+            };
+            let c = BackpressureController::builder(100).name("orders").spawn(sink).unwrap();
+            c.try_push(1).unwrap();
+            idle().await;
+            let told = lines.of("pace changed");
+            let [line] = &told[..] else { panic!("{told:?}") };
+            assert_eq!((line.level, line.fields["reason"].as_str()), (Some(Level::DEBUG), "throttled"));
+            let explained = c.explain();
+            let decision = explained.decisions[0].decision;
+            assert_eq!(
+                (line.number("batch"), line.number("calls"), line.number("decisions")),
+                (decision.batch, decision.slots, explained.count)
+            );
+        },
+    );
+}

@@ -74,6 +74,48 @@ fn s_f01_a_busy_sink_is_not_asked_again_and_again() {
 }
 
 #[test]
+fn s_f03_whoever_has_let_go_wakes_nobody() {
+    paused(|| async {
+        for n in ONE_AND_FOUR {
+            let sink = |batch: Batch<u64>| async move {
+                tokio::time::sleep(ms(10)).await;
+                drop(batch);
+                Ok(())
+            };
+            let (c, flusher) = builder(100, 5).build_concurrent(n, sink).unwrap();
+            let polls = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&polls);
+            let mut flusher = Box::pin(flusher);
+            let task = tokio::spawn(std::future::poll_fn(move |cx| {
+                count.fetch_add(1, Ordering::SeqCst);
+                flusher.as_mut().poll(cx)
+            }));
+            // All that the loop listens to or tells, dropped before there is work, and while there is.
+            for _ in 0..2 {
+                drop((c.watch(), c.downgrade(), c.clone(), c.try_reserve().unwrap()));
+                drop(c.push_tracked(0).await.unwrap());
+                let flush = tokio::spawn({
+                    let c = c.clone();
+                    async move { c.flush().await.all_delivered() }
+                });
+                settled().await;
+                flush.abort();
+                (1..20).for_each(|i| c.try_push(i).unwrap());
+                settled().await;
+            }
+            assert!(c.flush().await.all_delivered());
+            tokio::time::sleep(secs(1)).await;
+            assert_eq!(c.snapshot().delivered, 40);
+            let before = polls.load(Ordering::SeqCst);
+            tokio::time::sleep(secs(10)).await;
+            assert_eq!(polls.load(Ordering::SeqCst), before, "an idle controller does nothing at all");
+            drop(c);
+            task.await.unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
 fn s_f05_an_outage_is_no_hammering_with_one_slot_or_several() {
     paused(|| async {
         for n in ONE_AND_FOUR {

@@ -77,6 +77,8 @@ struct Books {
     leftovers: Vec<Id>,
     /// The capacity changes: what is inside may be more than it for a while.
     resizes: bool,
+    /// Several calls of the sink may be under way at once.
+    is_concurrent: bool,
 }
 
 /// What a sink does with a batch.
@@ -208,6 +210,11 @@ impl World {
         self.books().resizes = true;
     }
 
+    /// Batches may be settled in any order.
+    pub(crate) fn is_concurrent(&self) {
+        self.books().is_concurrent = true;
+    }
+
     pub(crate) fn is_delivered(&self, id: Id) -> bool {
         self.books().delivered.contains(&id)
     }
@@ -260,6 +267,22 @@ impl World {
             let answer = answer(&batch);
             if answer == Answer::PanicAtOnce {
                 // Not by `panic!`: shuttle would take it for a failure, and write its schedule down.
+                resume_unwind(Box::new("as asked"));
+            }
+            Box::pin(world.clone().flush(batch, answer))
+        }
+    }
+
+    /// The same for each of several slots.
+    pub(crate) fn sinks(
+        &self,
+        answer: impl Fn(&Batch<Token>) -> Answer + Clone + Send + 'static,
+    ) -> impl FnMut(Batch<Token>) -> Pin<Box<dyn Future<Output = Result<(), FlushError>> + Send>> + Clone + Send + 'static
+    {
+        let world = self.clone();
+        move |batch| {
+            let answer = answer(&batch);
+            if answer == Answer::PanicAtOnce {
                 resume_unwind(Box::new("as asked"));
             }
             Box::pin(world.clone().flush(batch, answer))
@@ -380,7 +403,9 @@ impl World {
         totals.audit().expect("I1 holds");
         let wrong: Vec<_> = books.made.iter().filter(|id| books.dropped.get(id) != Some(&1)).collect();
         assert!(wrong.is_empty(), "not dropped once: {wrong:?} of {:?}", books.dropped);
-        in_order(&books.delivered);
+        if !books.is_concurrent {
+            in_order(&books.delivered);
+        }
         in_order(&books.leftovers);
     }
 }
@@ -416,6 +441,17 @@ pub(crate) fn spawn(
     sink: impl FnMut(Batch<Token>) -> Pin<Box<dyn Future<Output = Result<(), FlushError>> + Send>> + Send + 'static,
 ) -> Running {
     let (controller, flusher) = builder.build(sink).expect("settings that work");
+    let task = tokio::spawn(async move { flusher.await.expect("it can run here") });
+    (controller, task)
+}
+
+/// The same with `n` calls at once.
+pub(crate) fn spawn_concurrent<S>(world: &World, builder: Builder<Token>, n: usize, sink: S) -> Running
+where
+    S: FnMut(Batch<Token>) -> Pin<Box<dyn Future<Output = Result<(), FlushError>> + Send>> + Clone + Send + 'static,
+{
+    world.is_concurrent();
+    let (controller, flusher) = builder.build_concurrent(n, sink).expect("settings that work");
     let task = tokio::spawn(async move { flusher.await.expect("it can run here") });
     (controller, task)
 }

@@ -20,7 +20,7 @@ use crate::sync::Mutex;
 /// # Cancel safety
 ///
 /// A blocking call cannot be stopped. One that is cut off by the flush timeout goes on and keeps its batch, which stays in
-/// flight until the function lets it go; nothing else is flushed meanwhile. What it then answers comes too late: the batch
+/// flight until the function lets it go; nothing else is flushed meanwhile by this clone of the sink. What it then answers comes too late: the batch
 /// is sent again, but for what was acknowledged by [`deliver`](Batch::deliver) or [`done`](Batch::done). A call that is cut
 /// off by drain's deadline goes on, too, and its items count as not returned.
 ///
@@ -77,6 +77,18 @@ impl<F> BlockingSink<F> {
         F: FnMut(Batch<T>) -> Result<(), FlushError> + Send + 'static,
     {
         Self { home: Arc::new(Mutex::new(Some(function))), running: None }
+    }
+}
+
+/// A sink with a copy of the function, for [`spawn_concurrent`](crate::Builder::spawn_concurrent): each runs on a thread of its
+/// own. To be cloned before it is in use: while a call runs there is no function to copy, and the clone's calls panic.
+impl<F: Clone> Clone for BlockingSink<F> {
+    fn clone(&self) -> Self {
+        // Its clone is the user's: not under the lock.
+        let function = self.home.lock().take();
+        let copy = function.clone();
+        *self.home.lock() = function;
+        Self { home: Arc::new(Mutex::new(copy)), running: None }
     }
 }
 

@@ -77,7 +77,9 @@ impl<T> Core<T> {
         }
         locked.stamp(now);
         match plan(locked, now, pace, work) {
-            Plan::Resend { most } => Step::Resend(most.max(1)),
+            Plan::Resend { most } if work.again.is_some() => Step::Resend(most.max(1)),
+            // There is nothing to send again: it is asked anew.
+            Plan::Resend { .. } => Step::Yield,
             Plan::Take { most, reason } => match self.take_batch(locked, most, reason, mem::take(spare)) {
                 Some(piece) => Step::Launch(piece),
                 None => Step::Yield,
