@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use crate::batch::Batch;
 use crate::controller::BackpressureController;
-use crate::core::{Core, Loss, LossHook, Parameters, Settings, check_capacity};
+use crate::core::{AgeLimits, Core, Loss, LossHook, Parameters, Settings, check_capacity};
 use crate::error::{BuildError, DriveError, FlushError};
 use crate::flusher::{Flusher, MAX_CONCURRENCY};
 use crate::pace::Fixed;
@@ -44,6 +44,8 @@ const DEFAULT_DRAIN_ON_DROP: Duration = Duration::from_secs(25);
 /// | linger          | 5 ms                              | a batch leaves at once | never by time |
 /// | `flush_timeout` | 30 s                              | an error        | never |
 /// | `retry`         | 50 ms, doubling, to 10 s, for ever| at once         | never again |
+/// | `max_age`       | never                             | an error        | never |
+/// | `critical_age`  | `max_age`                         | an error        | never |
 /// | `drain_on_drop` | 25 s                              | nothing is waited for | for ever |
 #[must_use = "a builder builds nothing by itself"]
 pub struct Builder<T> {
@@ -55,6 +57,7 @@ pub struct Builder<T> {
     linger: Duration,
     flush_timeout: Duration,
     retry: Retry,
+    ages: AgeLimits,
     drain_on_drop: Duration,
     on_loss: Option<LossHook<T>>,
     clock: Option<ManualClock>,
@@ -71,6 +74,7 @@ impl<T> Builder<T> {
             linger: DEFAULT_LINGER,
             flush_timeout: DEFAULT_FLUSH_TIMEOUT,
             retry: Retry::default(),
+            ages: AgeLimits::NONE,
             drain_on_drop: DEFAULT_DRAIN_ON_DROP,
             on_loss: None,
             clock: None,
@@ -127,6 +131,59 @@ impl<T> Builder<T> {
     /// When a failed batch is sent again, and when it has failed for good. Default: [`Retry::default`].
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// How old an item may become: what is older is not sent but lost, as [`Expired`](crate::LossReason::Expired). Above zero.
+    /// Default, and `Duration::MAX`: never, nothing is lost by its age.
+    ///
+    /// For what is worthless when it is late: positions, prices, heartbeats. It holds whatever the strategy, `Block` too: this
+    /// setting is the decision to lose what is old, and nothing else makes it. To be told of age and to lose nothing, set
+    /// [`critical_age`](Self::critical_age) alone.
+    ///
+    /// Items are looked at where a batch is formed, and before each further attempt of a batch that failed. A call of the
+    /// sink that is under way is not cut off, and what waits for nothing but the sink waits on: so this bounds how old an item is
+    /// when it is handed to the sink, not how long it lies in the buffer. A partial batch leaves at half of it at the
+    /// latest, whatever the linger.
+    ///
+    /// No item is lost before it is so old. One may be handed over somewhat older, since producers read no clock and its
+    /// age is known only to be between two looks of the flusher: each batch, each answer of the sink, and a second while
+    /// anything is outstanding. So it is late by the shortest of those at first, and, once many have passed, by about an
+    /// eighth of the age of the oldest item at most.
+    ///
+    /// # Accounting
+    ///
+    /// Counted as [`expired`](crate::Snapshot::expired), also during a drain, and told to [`on_loss`](Self::on_loss) and to
+    /// the [`Delivery`](crate::Delivery) of a tracked push. The room comes free at once. The state is Critical for an interval,
+    /// see [`critical_age`](Self::critical_age).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use backpressure::{BackpressureController, Batch, BuildError};
+    /// let (prices, _flusher) = BackpressureController::builder(10_000)
+    ///     .max_age(Duration::from_secs(2)) // a price that is older misleads
+    ///     .build(|_: Batch<u64>| async { Ok(()) })?;
+    /// # Ok::<(), BuildError>(())
+    /// ```
+    pub fn max_age(mut self, age: Duration) -> Self {
+        self.ages.max_age = age;
+        self
+    }
+
+    /// From which age on the state is [`Critical`](crate::State::Critical), and from half of it Elevated, whatever the depth.
+    /// Above zero; `Duration::MAX` means never. Default: the [largest age](Self::max_age), if there is one. Nothing is lost by it.
+    ///
+    /// What counts is the least time that any item has waited until it was taken, within an interval of 100 ms or twice
+    /// the average call of the sink, whichever is longer (the signal of CoDel: K. Nichols, V. Jacobson, *Controlling Queue
+    /// Delay*, 2012). So a burst that clears changes nothing, and a queue that stands does, however large the buffer is. If
+    /// nothing was taken, the item that is next counts. The state is left below three quarters of the mark, at the end of an
+    /// interval, or when nothing is inside.
+    ///
+    /// It is followed where the flusher looks anyway: at each batch, and every second while anything is outstanding.
+    pub fn critical_age(mut self, age: Duration) -> Self {
+        self.ages.critical_age = Some(age);
         self
     }
 
@@ -346,6 +403,7 @@ impl<T: Send + 'static> Builder<T> {
             linger: self.linger,
             retry: self.retry.clone(),
             flush_timeout: self.flush_timeout,
+            ages: self.ages,
         };
         settings.check(self.capacity)?;
         self.strategy.check()?;
@@ -364,6 +422,7 @@ impl<T> fmt::Debug for Builder<T> {
             .field("linger", &self.linger)
             .field("flush_timeout", &self.flush_timeout)
             .field("retry", &self.retry)
+            .field("ages", &self.ages)
             .field("drain_on_drop", &self.drain_on_drop)
             .field("on_loss", &self.on_loss.is_some())
             .finish()

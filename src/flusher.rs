@@ -274,8 +274,9 @@ impl<T: Send> Loop<T> {
     fn start(&mut self, mut attempt: Attempt) {
         let now = self.core.now();
         attempt.tries.start(now);
-        // It was settled meanwhile if the end came.
+        // It was settled meanwhile if the end came, or if all of it was too old by now.
         let Some((batch, limit)) = self.core.launch(attempt.piece.key, now) else { return };
+        attempt.piece.items = batch.len() as u64;
         let ticket = self.pace.started(now, attempt.piece.items);
         self.slots.begin(Call { attempt, ticket, started: now, limit, extra: Duration::ZERO }, batch);
     }

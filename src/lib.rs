@@ -21,6 +21,7 @@ mod builder;
 mod controller;
 mod core;
 mod drain;
+mod drain_rate;
 mod error;
 mod events;
 mod explain;
@@ -40,9 +41,11 @@ mod push;
 mod receipt;
 mod report;
 mod retry;
+mod retry_after;
 #[allow(unsafe_code, reason = "the one place for it, each block proved")]
 mod ring;
 mod sink;
+mod sojourn;
 mod splitmix;
 mod spread;
 mod state;
@@ -61,7 +64,7 @@ pub use crate::adapt::{BackpressureStreamExt, BlockingSink, Forward, Forwarded};
 pub use crate::batch::{Batch, BatchId};
 pub use crate::builder::Builder;
 pub use crate::controller::{BackpressureController, WeakController};
-pub use crate::core::{Changes, Loss};
+pub use crate::core::{Ages, Changes, Loss};
 pub use crate::drain::Drain;
 pub use crate::error::{
     BoxError, BuildError, DriveError, FlushError, FlushTimedOut, LossReason, PushAllError, PushError, RefuseReason,
@@ -79,6 +82,7 @@ pub use crate::push::{Push, PushAll, PushTracked};
 pub use crate::receipt::{Delivery, Fate};
 pub use crate::report::{DrainReport, FlushReport};
 pub use crate::retry::Retry;
+pub use crate::retry_after::retry_after_secs;
 pub use crate::ring::MAX_CAPACITY;
 pub use crate::sink::BatchSink;
 pub use crate::state::{State, Transitions, Watermarks};

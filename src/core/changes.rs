@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Core, Settings, check_capacity};
+use super::{AgeLimits, Core, Settings, check_capacity};
 use crate::error::BuildError;
 use crate::retry::Retry;
 use crate::state::Watermarks;
@@ -22,6 +22,8 @@ pub struct Changes<T> {
     linger: Option<Duration>,
     flush_timeout: Option<Duration>,
     retry: Option<Retry>,
+    max_age: Option<Duration>,
+    critical_age: Option<Duration>,
 }
 
 impl<T> Changes<T> {
@@ -34,6 +36,8 @@ impl<T> Changes<T> {
             linger: None,
             flush_timeout: None,
             retry: None,
+            max_age: None,
+            critical_age: None,
         }
     }
 
@@ -79,6 +83,19 @@ impl<T> Changes<T> {
         self.retry = Some(retry);
         self
     }
+
+    /// How old an item may become, above zero; `Duration::MAX` means that none is too old. What is inside already is judged by
+    /// it, too; what was taken into a batch before any age was set is never too old.
+    pub fn max_age(mut self, age: Duration) -> Self {
+        self.max_age = Some(age);
+        self
+    }
+
+    /// The age of the state Critical, above zero; `Duration::MAX` for never. The state follows after an interval.
+    pub fn critical_age(mut self, age: Duration) -> Self {
+        self.critical_age = Some(age);
+        self
+    }
 }
 
 impl<T> fmt::Debug for Changes<T> {
@@ -91,6 +108,8 @@ impl<T> fmt::Debug for Changes<T> {
             .field("linger", &self.linger)
             .field("flush_timeout", &self.flush_timeout)
             .field("retry", &self.retry)
+            .field("max_age", &self.max_age)
+            .field("critical_age", &self.critical_age)
             .finish()
     }
 }
@@ -104,6 +123,10 @@ impl<T> Changes<T> {
             linger: self.linger.unwrap_or(settings.linger),
             flush_timeout: self.flush_timeout.unwrap_or(settings.flush_timeout),
             retry: self.retry.as_ref().unwrap_or(&settings.retry).clone(),
+            ages: AgeLimits {
+                max_age: self.max_age.unwrap_or(settings.ages.max_age),
+                critical_age: self.critical_age.or(settings.ages.critical_age),
+            },
         }
     }
 }
@@ -133,6 +156,7 @@ impl<T> Core<T> {
         if let Some(posture) = posture {
             locked.set_posture(posture);
         }
+        locked.set_aging(settings.ages.is_set());
         let hangar = &mut locked.desk().rest;
         hangar.sample_rates = strategy.sample_rates();
         let old =

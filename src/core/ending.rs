@@ -342,7 +342,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::core::{Parameters, Settings};
+    use crate::core::{AgeLimits, Parameters, Settings};
     use crate::retry::Retry;
     use crate::state::Watermarks;
     use crate::strategy::Strategy;
@@ -361,6 +361,7 @@ mod tests {
                 linger: Duration::ZERO,
                 retry: Retry::never(),
                 flush_timeout: Duration::MAX,
+                ages: AgeLimits::NONE,
             },
             strategy: Strategy::Block,
             on_loss: Some(Box::new(move |loss| {

@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::age::AgeLimits;
 use crate::error::BuildError;
 use crate::retry::Retry;
 use crate::state::Watermarks;
@@ -20,6 +21,7 @@ pub(crate) struct Settings {
     pub(crate) retry: Retry,
     /// `Duration::MAX` means never.
     pub(crate) flush_timeout: Duration,
+    pub(crate) ages: AgeLimits,
 }
 
 impl Settings {
@@ -35,7 +37,13 @@ impl Settings {
         if self.flush_timeout.is_zero() {
             return Err(BuildError::FlushTimeoutZero);
         }
+        self.ages.check()?;
         self.retry.check()
+    }
+
+    /// How long a partial batch waits at most.
+    pub(super) fn linger(&self) -> Duration {
+        self.linger.min(self.ages.longest_linger())
     }
 }
 
