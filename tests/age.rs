@@ -215,6 +215,78 @@ fn the_young_part_of_a_failed_batch_is_sent_again_as_another_batch() {
 }
 
 #[test]
+fn what_is_too_old_is_shed_before_a_batch_is_formed() {
+    paused(|| async {
+        let (gate, log, losses) = (Gate::closed(), Log::default(), Losses::default());
+        let c = BackpressureController::builder(100)
+            .fixed(10, ms(0))
+            .max_age(secs(5))
+            .flush_timeout(HOUR)
+            .on_loss(losses.hook())
+            .spawn(gated(&gate, &log))
+            .unwrap();
+        (0..25_u64).for_each(|i| c.try_push(i).unwrap());
+        sleep(secs(3)).await;
+        (25..45).for_each(|i| c.try_push(i).unwrap());
+        sleep(secs(3)).await;
+        assert_eq!(c.state(), State::Critical);
+        gate.let_through(1);
+        idle().await;
+        assert_eq!(losses.lines(), expired(10..25));
+        assert_eq!((c.snapshot().in_flight, c.snapshot().buffered), (10, 10), "a whole batch of young ones");
+        gate.open();
+        let _ = c.flush().await;
+        assert_eq!(log.calls(), [(0..10).collect::<Vec<_>>(), (25..35).collect(), (35..45).collect()]);
+    });
+}
+
+#[test]
+fn while_items_expire_the_state_is_critical() {
+    paused(|| async {
+        let sink = |batch: Batch<u64>| async move {
+            sleep(ms(200)).await;
+            drop(batch);
+            Ok(())
+        };
+        let c = BackpressureController::builder(10_000).fixed(10, ms(0)).max_age(secs(2)).spawn(sink).unwrap();
+        // 50 leave in a second: what is sent is young, and much is lost.
+        let mut states = load(&c, &[2; 400]).await;
+        let expired = c.snapshot().expired;
+        assert!(expired > 100, "{expired}");
+        assert_eq!(c.state(), State::Critical);
+        // No more than leave: nothing is lost any more, and that shows.
+        states.extend(load(&c, &[vec![0; 200], [0, 1].repeat(50)].concat()).await);
+        states.dedup();
+        assert_eq!(states, [State::Normal, State::Elevated, State::Critical, State::Normal]);
+    });
+}
+
+#[test]
+fn the_halves_of_a_batch_are_as_old_as_it_was() {
+    paused(|| async {
+        let (log, losses) = (Log::default(), Losses::default());
+        let calls = log.clone();
+        let c = BackpressureController::builder(4)
+            .fixed(4, ms(0))
+            .max_age(SEC)
+            .retry(every(ms(600)))
+            .on_loss(losses.hook())
+            .spawn(move |batch: Batch<u64>| {
+                calls.add(&batch);
+                std::future::ready(Err(match batch.len() {
+                    4 => FlushError::too_large("too large"),
+                    _ => FlushError::retry("down"),
+                }))
+            })
+            .unwrap();
+        (0..4).for_each(|i| c.try_push(i).unwrap());
+        sleep(secs(3)).await;
+        assert_eq!(log.sizes(), [4, 2, 2], "the first half twice; then both are too old");
+        assert_eq!((losses.lines(), c.snapshot().audit(), c.depth()), (expired(0..4), Ok(()), 0));
+    });
+}
+
+#[test]
 fn the_room_of_what_is_shed_is_the_waiters() {
     paused(|| async {
         let (gate, log, losses) = (Gate::closed(), Log::default(), Losses::default());

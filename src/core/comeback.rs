@@ -55,6 +55,5 @@ impl<T> Core<T> {
         let rate = drain_rate.get().unwrap_or(0.0);
         // Ordering: Relaxed, as above.
         self.comeback.rate.store(rate.to_bits(), Ordering::Relaxed);
-        self.comeback.hold.store(0, Ordering::Relaxed);
     }
 }
