@@ -46,6 +46,7 @@ const DEFAULT_DRAIN_ON_DROP: Duration = Duration::from_secs(25);
 /// | `retry`         | 50 ms, doubling, to 10 s, for ever| at once         | never again |
 /// | `max_age`       | never                             | an error        | never |
 /// | `critical_age`  | `max_age`                         | an error        | never |
+/// | `max_delay`     | none: the capacity is as it was set | an error      | none |
 /// | `drain_on_drop` | 25 s                              | nothing is waited for | for ever |
 #[must_use = "a builder builds nothing by itself"]
 pub struct Builder<T> {
@@ -184,6 +185,23 @@ impl<T> Builder<T> {
     /// It is followed where the flusher looks anyway: at each batch, and every second while anything is outstanding.
     pub fn critical_age(mut self, age: Duration) -> Self {
         self.ages.critical_age = Some(age);
+        self
+    }
+
+    /// How long a queue may be: the capacity follows the sink, and is at most what it drains in so long. Above zero. Default, and
+    /// `Duration::MAX`: the capacity is as it was set.
+    ///
+    /// Items that are refused at once can go elsewhere, or come back later; those that wait behind a slow sink for longer than
+    /// anybody cares for cannot. When the sink becomes slower the capacity becomes smaller, and when it recovers, larger, up to
+    /// what it was built with or [set to](BackpressureController::set_capacity). As a smaller capacity does, it drops nothing:
+    /// producers wait, or are refused, until there is less inside. (After Flink's buffer debloating.)
+    ///
+    /// It is `rate * max_delay`, and at least two batches for each call that the sink may have at once; the rate is measured as for
+    /// [`retry_after`](BackpressureController::retry_after). So it changes once a second at most, only by more than a quarter, and
+    /// only while the sink is busy. [`capacity`](BackpressureController::capacity) tells what it is, and the watermarks are
+    /// shares of that. A batch limit near the capacity leaves it nothing to do: set `max_batch` to a small part of it.
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.ages.max_delay = delay;
         self
     }
 

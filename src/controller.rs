@@ -405,7 +405,7 @@ impl<T> BackpressureController<T> {
     }
 
     /// The most items that may be reserved, buffered and in flight together: exactly what the builder was given, or
-    /// [`set_capacity`](Self::set_capacity).
+    /// [`set_capacity`](Self::set_capacity); less, if a [largest delay](Builder::max_delay) is set and the sink is slow.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.core.capacity()

@@ -8,6 +8,7 @@ mod comeback;
 mod context;
 mod diary;
 mod ending;
+mod fit;
 mod inform;
 mod levers;
 mod loss;
@@ -34,6 +35,7 @@ pub(crate) use self::context::Inside;
 use self::context::Telling;
 use self::diary::Diary;
 pub(crate) use self::ending::{DrainId, Ending};
+use self::fit::Asked;
 use self::levers::Levers;
 pub(crate) use self::levers::Settings;
 pub use self::loss::Loss;
@@ -95,6 +97,7 @@ pub(crate) struct Hangar<T> {
     settings: Arc<Settings>,
     /// The most items of a batch, as the strategy and the capacity leave it.
     max_batch: usize,
+    asked: Asked,
     /// Calls of the sink that there can be at once.
     slots: u64,
     /// One item in so many is kept, by state.
@@ -134,6 +137,7 @@ impl<T> Core<T> {
             promised: (0, FlushReason::Full),
             settings: Arc::new(settings),
             max_batch,
+            asked: Asked { capacity, max_batch },
             slots: parameters.slots as u64,
             sample_rates: parameters.strategy.sample_rates(),
             ending: Ending::default(),

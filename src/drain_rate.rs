@@ -29,8 +29,8 @@ impl DrainRate {
         self.window = None;
     }
 
-    /// A call that took so long has gone well, and has settled so many items.
-    pub(crate) fn note_answer(&mut self, now: Tick, took: Duration, items: u64) {
+    /// A call that took so long has gone well, and has settled so many items. Whether a window is over by it.
+    pub(crate) fn note_answer(&mut self, now: Tick, took: Duration, items: u64) -> bool {
         self.latency = Some(self.latency.map_or(took, |average| average - average / WEIGHT + took / WEIGHT));
         if !took.is_zero() && items > 0 {
             let rate = items as f64 / took.as_secs_f64();
@@ -38,17 +38,18 @@ impl DrainRate {
         }
         let Some((since, before)) = self.window else {
             self.window = Some((now, 0));
-            return;
+            return false;
         };
         let (window, settled) = (now.since(since), before + items);
         if window < self.latency.unwrap_or_default().saturating_mul(CALLS).max(SHORTEST) {
             self.window = Some((since, settled));
-            return;
+            return false;
         }
         self.window = Some((now, 0));
         if settled > 0 {
             self.measured = Some(settled as f64 / window.as_secs_f64());
         }
+        settled > 0
     }
 
     /// So many items have failed for good: that makes room, too.
@@ -79,7 +80,9 @@ mod tests {
 
     /// Calls of 100 ms for 50 items, one after the other.
     fn busy(rate: &mut DrainRate, from: u64, calls: u64) {
-        (1..=calls).for_each(|i| rate.note_answer(Tick::at(ms(from + 100 * i)), ms(100), 50));
+        for i in 1..=calls {
+            rate.note_answer(Tick::at(ms(from + 100 * i)), ms(100), 50);
+        }
     }
 
     #[test]
@@ -91,7 +94,9 @@ mod tests {
         busy(&mut rate, 100, 10);
         assert_eq!((rate.measured, rate.latency()), (Some(500.0), Some(ms(100))));
         // Two calls at once: the calls take as long, and there are twice as many.
-        (1..=20).for_each(|i| rate.note_answer(Tick::at(ms(1_100 + 50 * i)), ms(100), 50));
+        for i in 1..=20 {
+            assert_eq!(rate.note_answer(Tick::at(ms(1_100 + 50 * i)), ms(100), 50), i == 20);
+        }
         assert_eq!(rate.get(), Some(1_000.0));
     }
 
@@ -129,7 +134,7 @@ mod tests {
     #[test]
     fn nothing_settled_is_no_rate() {
         let mut rate = DrainRate::default();
-        (0..99).for_each(|i| rate.note_answer(Tick::at(ms(100 * i)), Duration::ZERO, 0));
+        assert!((0..99).all(|i| !rate.note_answer(Tick::at(ms(100 * i)), Duration::ZERO, 0)));
         assert_eq!(rate.get(), None);
     }
 }

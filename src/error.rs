@@ -308,7 +308,7 @@ pub enum BuildError {
     },
     /// A flush timeout of 0, which no sink could keep.
     FlushTimeoutZero,
-    /// A largest or critical age of 0, which every item would have reached at once.
+    /// A largest or critical age, or a largest delay, of 0: every item would be beyond it at once.
     AgeZero,
     /// A retry factor that is not a finite number of at least 1.
     RetryFactor(f64),
@@ -338,7 +338,7 @@ impl fmt::Display for BuildError {
             Self::ConcurrencyZero => f.write_str("the most calls of the sink at once are 0"),
             Self::ConcurrencyTooLarge { max } => write!(f, "the most calls of the sink at once are above {max}"),
             Self::FlushTimeoutZero => f.write_str("the flush timeout is 0"),
-            Self::AgeZero => f.write_str("the largest age, or the critical one, is 0"),
+            Self::AgeZero => f.write_str("a largest or critical age, or a largest delay, is 0"),
             Self::RetryFactor(factor) => {
                 write!(f, "the retry factor must be a finite number of at least 1, not {factor}")
             }

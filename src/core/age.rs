@@ -12,13 +12,15 @@ use crate::sojourn::Sojourn;
 use crate::state::State;
 use crate::time::Tick;
 
-/// How old items may become. `Duration::MAX` means that no age is too much.
+/// How old items may become, and how long a queue may be. `Duration::MAX` means that nothing is too much.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AgeLimits {
     /// What is older is not sent.
     pub(crate) max_age: Duration,
     /// When the state becomes Critical; `None`: at `max_age`.
     pub(crate) critical_age: Option<Duration>,
+    /// The capacity is what the sink drains in so long.
+    pub(crate) max_delay: Duration,
 }
 
 /// The ages of the oldest items, each at most this. `None`: there is none.
@@ -41,12 +43,12 @@ pub struct Ages {
 const SHED: u64 = 1024;
 
 impl AgeLimits {
-    /// No age is too much.
-    pub(crate) const NONE: Self = Self { max_age: Duration::MAX, critical_age: None };
+    /// Nothing is too much.
+    pub(crate) const NONE: Self = Self { max_age: Duration::MAX, critical_age: None, max_delay: Duration::MAX };
 
     pub(crate) fn check(&self) -> Result<(), BuildError> {
-        let is_zero = self.max_age.is_zero() || self.critical_age.is_some_and(|age| age.is_zero());
-        if is_zero { Err(BuildError::AgeZero) } else { Ok(()) }
+        let all = [Some(self.max_age), self.critical_age, Some(self.max_delay)];
+        if all.contains(&Some(Duration::ZERO)) { Err(BuildError::AgeZero) } else { Ok(()) }
     }
 
     /// Ages count at all.

@@ -24,6 +24,7 @@ pub struct Changes<T> {
     retry: Option<Retry>,
     max_age: Option<Duration>,
     critical_age: Option<Duration>,
+    max_delay: Option<Duration>,
 }
 
 impl<T> Changes<T> {
@@ -38,6 +39,7 @@ impl<T> Changes<T> {
             retry: None,
             max_age: None,
             critical_age: None,
+            max_delay: None,
         }
     }
 
@@ -96,6 +98,13 @@ impl<T> Changes<T> {
         self.critical_age = Some(age);
         self
     }
+
+    /// How long a queue may be, above zero, as [`Builder::max_delay`](crate::Builder::max_delay) has it; `Duration::MAX` gives the
+    /// whole capacity back at once, anything else works from the next measurement on.
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = Some(delay);
+        self
+    }
 }
 
 impl<T> fmt::Debug for Changes<T> {
@@ -110,6 +119,7 @@ impl<T> fmt::Debug for Changes<T> {
             .field("retry", &self.retry)
             .field("max_age", &self.max_age)
             .field("critical_age", &self.critical_age)
+            .field("max_delay", &self.max_delay)
             .finish()
     }
 }
@@ -126,6 +136,7 @@ impl<T> Changes<T> {
             ages: AgeLimits {
                 max_age: self.max_age.unwrap_or(settings.ages.max_age),
                 critical_age: self.critical_age.or(settings.ages.critical_age),
+                max_delay: self.max_delay.unwrap_or(settings.ages.max_delay),
             },
         }
     }
@@ -148,10 +159,8 @@ impl<T> Core<T> {
         let strategy = changes.strategy.map_or_else(|| self.levers.strategy(), Arc::new);
 
         let mut locked = self.gate.lock();
-        if let Some(items) = changes.capacity {
-            locked.set_capacity(items);
-        }
-        let max_batch = strategy.batch_limit(settings.max_batch, locked.capacity() as usize);
+        let limit = |capacity| strategy.batch_limit(settings.max_batch, capacity);
+        let max_batch = locked.ask(changes.capacity, settings.ages.max_delay, limit);
         locked.set_levels(settings.watermarks, max_batch);
         if let Some(posture) = posture {
             locked.set_posture(posture);

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Core, Hangar};
-use crate::gate::Locked;
+use super::Core;
 use crate::retry_after::Refusal;
 use crate::sync::CachePadded;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -48,12 +47,9 @@ impl<T> Core<T> {
         self.comeback.hold.store(until.map_or(u64::MAX, Tick::nanos), Ordering::Relaxed);
     }
 
-    /// A call that took so long has gone well, and has settled so many items.
-    pub(super) fn note_drained(&self, locked: &mut Locked<'_, T, Hangar<T>>, now: Tick, took: Duration, items: usize) {
-        let drain_rate = &mut locked.desk().rest.drain_rate;
-        drain_rate.note_answer(now, took, items as u64);
-        let rate = drain_rate.get().unwrap_or(0.0);
+    /// The sink drains at this rate.
+    pub(super) fn drains_at(&self, rate: Option<f64>) {
         // Ordering: Relaxed, as above.
-        self.comeback.rate.store(rate.to_bits(), Ordering::Relaxed);
+        self.comeback.rate.store(rate.unwrap_or(0.0).to_bits(), Ordering::Relaxed);
     }
 }
