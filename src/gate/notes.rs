@@ -12,8 +12,9 @@ impl<T, R> Locked<'_, T, R> {
     /// Notes that whatever comes from here on comes at `now` or later.
     pub(crate) fn stamp(&mut self, now: Tick) {
         let next = self.head.taken_total() + self.head.buffered(self.head.tail_exact());
-        // Nothing younger than the largest age may be shed: what came while this section waited for the lock came after `now`.
-        let by = if self.head.is_aging { self.now() } else { now };
+        // Nothing younger than the largest age may be shed, and what came while this section waited for the lock came after
+        // `now`: so the time is asked again, after the look.
+        let by = if self.head.is_aging { self.gate.clock.now() } else { now };
         self.head.stamps.note(next, now, by);
     }
 
@@ -87,7 +88,8 @@ impl<T, R> Locked<'_, T, R> {
             self.head.stamps.note(position, now, now);
             if self.head.is_aging {
                 let end = position + self.head.buffered(word);
-                self.head.stamps.note(end, now, now);
+                let by = self.gate.clock.now();
+                self.head.stamps.note(end, now, by);
             }
         }
         self.head.empty = is_empty;
