@@ -638,3 +638,51 @@ fn whatever_happens_what_is_shed_was_old_and_the_accounts_hold() {
         assert!(shed > 400, "{shed}");
     });
 }
+
+#[test]
+fn producers_on_many_threads_lose_nothing_that_is_young() {
+    const LIMIT: Duration = ms(20);
+    support::real(60 * SEC, || async {
+        let shed = Arc::new(Mutex::new(Vec::new()));
+        let ages = Arc::clone(&shed);
+        let c = BackpressureController::builder(4_000)
+            .strategy(Strategy::DropNewest)
+            .fixed(50, ms(1))
+            .max_age(LIMIT)
+            .on_loss(move |loss| {
+                if loss.reason == LossReason::Expired {
+                    let pushed: std::time::Instant = loss.item.unwrap();
+                    ages.lock().unwrap().push(pushed.elapsed());
+                }
+            })
+            .spawn(|batch: Batch<std::time::Instant>| async move {
+                sleep(ms(3)).await;
+                drop(batch);
+                Ok(())
+            })
+            .unwrap();
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let c = c.clone();
+                std::thread::spawn(move || {
+                    for i in 0..20_000 {
+                        drop(c.try_push(std::time::Instant::now()));
+                        if i % 50 == 0 {
+                            std::thread::sleep(ms(2));
+                        }
+                    }
+                })
+            })
+            .collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            sleep(ms(10)).await;
+            assert_eq!(c.snapshot().audit(), Ok(()));
+        }
+        let report = c.drain(30 * SEC).await;
+        let shed = shed.lock().unwrap();
+        assert_eq!((report.totals.audit(), report.totals.expired), (Ok(()), shed.len() as u64));
+        assert!(shed.len() > 1_000, "{}", shed.len());
+        // From before its push on: no less than since it was accepted.
+        assert!(shed.iter().all(|age| *age >= LIMIT), "{:?}", shed.iter().min());
+    });
+}
