@@ -124,6 +124,14 @@ need_promtool() {
     printf '[%s] unpacked promtool in %d s\n' "$check" "$((SECONDS - began))"
 }
 
+# Valgrind, out of Debian's package where it is missing.
+need_valgrind() {
+    command -v valgrind >/dev/null && return
+    need_program apt-get "getting valgrind, which is not there,"
+    apt-get -qq install -y valgrind >/dev/null 2>&1 || { apt-get -qq update && apt-get -qq install -y valgrind >/dev/null; } ||
+        fail "valgrind is missing and cannot be installed"
+}
+
 # Nightly with the runtime of a sanitizer (asan, tsan): need_sanitizer RUNTIME
 need_sanitizer() {
     local root

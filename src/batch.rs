@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::{Core, Inside};
-use crate::error::BoxError;
+use crate::error::{BoxError, ItemOutcome, WrongOutcomes};
 use crate::flight::{FlightKey, Mark, Seqs};
 use crate::ledger::Losses;
 use crate::pace::FlushReason;
@@ -124,6 +124,41 @@ impl<T> Batch<T> {
         self.mark(index, Mark::Retry);
     }
 
+    /// Judges each item, in the order in which the sink was given them: for stores that answer item by item. What was judged
+    /// before is judged anew.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongOutcomes`] if there are fewer or more outcomes than items; then nothing is judged. Passed on by `?`, it has the
+    /// batch sent again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use backpressure::{Batch, FlushError, ItemOutcome};
+    /// async fn flush(mut batch: Batch<String>) -> Result<(), FlushError> {
+    ///     // What a bulk request has answered, a status for each item.
+    ///     let statuses: Vec<u16> = bulk(&batch).await;
+    ///     batch.judge(statuses.into_iter().map(|status| match status {
+    ///         200..300 => ItemOutcome::Delivered,
+    ///         429 | 500.. => ItemOutcome::Retry,
+    ///         _ => ItemOutcome::failed(format!("status {status}")),
+    ///     }))?;
+    ///     Ok(())
+    /// }
+    /// # async fn bulk(batch: &[String]) -> Vec<u16> { vec![200; batch.len()] }
+    /// ```
+    pub fn judge(&mut self, outcomes: impl IntoIterator<Item = ItemOutcome>) -> Result<(), WrongOutcomes> {
+        let items = self.parts.seqs.len();
+        // One more than there may be shows that there are too many, also of an iterator without an end.
+        let marks: Vec<_> = outcomes.into_iter().take(items + 1).map(Mark::from).collect();
+        if marks.len() != items {
+            return Err(WrongOutcomes { items, outcomes: marks.len() });
+        }
+        marks.into_iter().enumerate().for_each(|(index, mark)| self.mark(index, mark));
+        Ok(())
+    }
+
     /// Puts the flush timeout of this attempt off by `more`. A pulled batch has none.
     pub fn extend(&self, more: Duration) {
         self.core.extend(self.key, more);
@@ -204,6 +239,16 @@ impl<T> Batch<T> {
             self.core.note_judged(self.key);
         }
         self.parts.marks[index] = mark;
+    }
+}
+
+impl From<ItemOutcome> for Mark {
+    fn from(outcome: ItemOutcome) -> Self {
+        match outcome {
+            ItemOutcome::Delivered => Self::Delivered,
+            ItemOutcome::Retry => Self::Retry,
+            ItemOutcome::Failed(error) => Self::Failed(error),
+        }
     }
 }
 

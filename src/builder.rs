@@ -1,5 +1,7 @@
 //! Settings, checked before anything runs.
 
+mod ages;
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -10,9 +12,10 @@ use tokio::runtime::Handle;
 use crate::batch::Batch;
 use crate::controller::BackpressureController;
 use crate::core::{AgeLimits, Core, Loss, LossHook, Parameters, Settings, check_capacity};
+use crate::dead_letters::{DeadLetter, route};
 use crate::error::{BuildError, DriveError, FlushError};
 use crate::flusher::{Flusher, MAX_CONCURRENCY};
-use crate::pace::Fixed;
+use crate::pace::{Adaptive, Aim, Fixed, Pace};
 use crate::pull::Batches;
 use crate::retry::Retry;
 use crate::ring::MAX_CAPACITY;
@@ -25,12 +28,21 @@ use crate::time::{Clock, ManualClock};
 const DEFAULT_NAME: &str = "default";
 /// The most items of a batch, unless the user says otherwise: more would not make a sink faster, only its latency longer.
 const DEFAULT_MAX_BATCH: usize = 5000;
-/// How long a partial batch waits: short beside any network round trip, long beside a burst.
-const DEFAULT_LINGER: Duration = Duration::from_millis(5);
+/// The first batch: neither a round trip for an item nor a second of work for most sinks, so it is found fast from here.
+const DEFAULT_INITIAL_BATCH: usize = 100;
+/// Of one call: what a person calls immediate, and long beside the round trip that larger batches save.
+const DEFAULT_TARGET_LATENCY: Duration = Duration::from_millis(100);
+/// Between the calls of an idle sink, and how long a partial batch waits where nothing adapts: short beside any network round
+/// trip, long beside a burst.
+const DEFAULT_MIN_INTERVAL: Duration = Duration::from_millis(5);
+/// The longest that a partial batch waits for a busy sink: what is bearable where the sink takes long.
+const DEFAULT_MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// A sink that has not answered after so long is taken for hung.
 const DEFAULT_FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Below the 30 s that process managers commonly give before they kill.
 const DEFAULT_DRAIN_ON_DROP: Duration = Duration::from_secs(25);
+
+type Parts<T> = (Arc<Core<T>>, Box<dyn Pace>);
 
 /// Builds a [`BackpressureController`].
 ///
@@ -41,7 +53,11 @@ const DEFAULT_DRAIN_ON_DROP: Duration = Duration::from_secs(25);
 /// | `strategy`      | [`Strategy::Block`]               |                 |       |
 /// | `watermarks`    | 0.5 and 0.8 of the capacity       | an error        |       |
 /// | `max_batch`     | half the capacity, 1 to 5000 items| an error        | an error above the capacity |
-/// | linger          | 5 ms                              | a batch leaves at once | never by time |
+/// | `initial_batch` | 100 items, or `max_batch`         | an error        | an error above `max_batch` |
+/// | `target_latency`| 100 ms                            | an error        | batches of `max_batch` |
+/// | `min_interval`  | 5 ms                              | an idle sink gets each item at once | an error above `max_interval` |
+/// | `max_interval`  | 1 s                               | a partial batch waits for nothing but a slot | as long as a call takes |
+/// | `fixed`: linger | it adapts; 5 ms if pulled         | a batch leaves at once | never by time |
 /// | `flush_timeout` | 30 s                              | an error        | never |
 /// | `retry`         | 50 ms, doubling, to 10 s, for ever| at once         | never again |
 /// | `max_age`       | never                             | an error        | never |
@@ -55,12 +71,17 @@ pub struct Builder<T> {
     strategy: Strategy<T>,
     watermarks: Watermarks,
     max_batch: Option<usize>,
-    linger: Duration,
+    initial_batch: Option<usize>,
+    aim: Aim,
+    /// `None` while it adapts.
+    linger: Option<Duration>,
     flush_timeout: Duration,
     retry: Retry,
     ages: AgeLimits,
     drain_on_drop: Duration,
+    bisect: bool,
     on_loss: Option<LossHook<T>>,
+    dead_letters: Option<BackpressureController<DeadLetter<T>>>,
     clock: Option<ManualClock>,
 }
 
@@ -72,12 +93,20 @@ impl<T> Builder<T> {
             strategy: Strategy::Block,
             watermarks: Watermarks::default(),
             max_batch: None,
-            linger: DEFAULT_LINGER,
+            initial_batch: None,
+            aim: Aim {
+                target_latency: DEFAULT_TARGET_LATENCY,
+                min_interval: DEFAULT_MIN_INTERVAL,
+                max_interval: DEFAULT_MAX_INTERVAL,
+            },
+            linger: None,
             flush_timeout: DEFAULT_FLUSH_TIMEOUT,
             retry: Retry::default(),
             ages: AgeLimits::NONE,
             drain_on_drop: DEFAULT_DRAIN_ON_DROP,
+            bisect: false,
             on_loss: None,
+            dead_letters: None,
             clock: None,
         }
     }
@@ -104,19 +133,62 @@ impl<T> Builder<T> {
         self
     }
 
-    /// The most items of a batch, in `1 ..= capacity`; fewer while the capacity is made smaller than that. Default: half the capacity, at least 1, at most 5000.
+    /// The most items of a batch, in `1 ..= capacity`; fewer while the capacity is made smaller than that. Default: half the
+    /// capacity, divided by the calls at once, at least 1, at most 5000.
+    ///
+    /// How many items a batch has below that is found by itself: see [`target_latency`](Self::target_latency).
     pub fn max_batch(mut self, items: usize) -> Self {
         self.max_batch = Some(items);
         self
     }
 
-    /// The batch, in `1 ..= capacity` items, and the linger: how long a partial batch may wait, from its oldest item.
+    /// How long one call of the sink is to take, at p95; above zero. Default: 100 ms.
+    ///
+    /// The batch grows while calls with full batches are faster than that, and shrinks when they are slower, so this is the
+    /// lever between throughput and latency: a longer target gives larger batches, which spread the cost of a call. Where a call
+    /// alone takes longer than the target, no batch can meet it, and the batch is the one that spreads that cost:
+    /// [`explain`](BackpressureController::explain) says so.
+    pub fn target_latency(mut self, target: Duration) -> Self {
+        self.aim.target_latency = target;
+        self
+    }
+
+    /// The most items of the first batch, in `1 ..= max_batch`. Default: 100, or `max_batch` if that is less.
+    ///
+    /// From there the batch adapts; it saves a few calls where you know better.
+    pub fn initial_batch(mut self, items: usize) -> Self {
+        self.initial_batch = Some(items);
+        self
+    }
+
+    /// How far apart calls with partial batches begin while the sink is idle, and the shortest time that a partial batch waits
+    /// while it is busy; at most [`max_interval`](Self::max_interval). Default: 5 ms.
+    ///
+    /// The first item after a silence leaves at once, and a full batch always does. So this is the most calls a second, 200,
+    /// that a light load makes. With zero an idle sink gets each item at once.
+    pub fn min_interval(mut self, interval: Duration) -> Self {
+        self.aim.min_interval = interval;
+        self
+    }
+
+    /// The longest time that a partial batch waits, from its oldest item, while a slot is free and others are busy; at least
+    /// [`min_interval`](Self::min_interval). Default: 1 s.
+    ///
+    /// Below that it is as long as a call usually takes. It also bounds the pauses after a throttling for which the sink has
+    /// named no length.
+    pub fn max_interval(mut self, interval: Duration) -> Self {
+        self.aim.max_interval = interval;
+        self
+    }
+
+    /// Switches adapting off: the batch, in `1 ..= capacity` items, and the linger: how long a partial batch may wait, from its
+    /// oldest item. All slots are used.
     ///
     /// With a linger of zero an idle sink gets a single item at once, and a busy one gets all that came meanwhile.
-    /// `Duration::MAX` means never by time. Default linger: 5 ms.
+    /// `Duration::MAX` means never by time.
     pub fn fixed(mut self, batch: usize, linger: Duration) -> Self {
         self.max_batch = Some(batch);
-        self.linger = linger;
+        self.linger = Some(linger);
         self
     }
 
@@ -135,79 +207,81 @@ impl<T> Builder<T> {
         self
     }
 
-    /// How old an item may become: what is older is not sent but lost, as [`Expired`](crate::LossReason::Expired). Above zero.
-    /// Default, and `Duration::MAX`: never, nothing is lost by its age.
+    /// How long the flusher goes on once the last handle is dropped without a drain. Default: 25 s.
+    pub fn drain_on_drop(mut self, limit: Duration) -> Self {
+        self.drain_on_drop = limit;
+        self
+    }
+
+    /// Looks for the bad items of a batch that fails for good: instead of failing, it is halved, and each half is a batch of its
+    /// own, sent at once, with retries of its own, until the bad item stands alone. Default: `false`, the whole batch fails.
     ///
-    /// For what is worthless when it is late: positions, prices, heartbeats. It holds whatever the strategy, `Block` too: this
-    /// setting is the decision to lose what is old, and nothing else makes it. To be told of age and to lose nothing, set
-    /// [`critical_age`](Self::critical_age) alone.
-    ///
-    /// Items are looked at where a batch is formed, and before each further attempt of a batch that failed. A call of the
-    /// sink that is under way is not cut off, and what waits for nothing but the sink waits on: so this bounds how old an item is
-    /// when it is handed to the sink, not how long it lies in the buffer. A partial batch leaves at half of it at the
-    /// latest, whatever the linger.
-    ///
-    /// No item is lost before it is so old. One may be handed over somewhat older, since producers read no clock and its
-    /// age is known only to be between two looks of the flusher: each batch, each answer of the sink, and a second while
-    /// anything is outstanding. So it is late by the shortest of those at first, and, once many have passed, by about an
-    /// eighth of the age of the oldest item at most.
-    ///
-    /// # Accounting
-    ///
-    /// Counted as [`expired`](crate::Snapshot::expired), also during a drain, and told to [`on_loss`](Self::on_loss) and to
-    /// the [`Delivery`](crate::Delivery) of a tracked push. The room comes free at once. The state is Critical for an interval,
-    /// see [`critical_age`](Self::critical_age).
+    /// One bad item of `n` costs at most `2 * log2(n) + 1` calls, `log2` rounded up, if the sink says
+    /// [`permanent`](crate::FlushError::permanent) at once; a batch of bad items only costs `2n - 1`. Where retries must be
+    /// used up first, each of those calls is as often repeated. The order is kept with one call at a time. The sink must not
+    /// have written anything of a batch that it calls failed, or must know repeats by [`Batch::seq`].
     ///
     /// # Examples
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// # use backpressure::{BackpressureController, Batch, BuildError};
-    /// let (prices, _flusher) = BackpressureController::builder(10_000)
-    ///     .max_age(Duration::from_secs(2)) // a price that is older misleads
-    ///     .build(|_: Batch<u64>| async { Ok(()) })?;
-    /// # Ok::<(), BuildError>(())
+    /// # use backpressure::{BackpressureController, Batch, FlushError};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let sink = |batch: Batch<u32>| async move {
+    ///     if batch.contains(&13) { Err(FlushError::permanent("a bad number")) } else { Ok(()) }
+    /// };
+    /// let numbers = BackpressureController::builder(100).bisect(true).spawn(sink)?;
+    /// numbers.push_all(0..64).await?;
+    /// let report = numbers.flush().await;
+    /// assert_eq!((report.delivered, report.failed), (63, 1));
+    /// # Ok(())
+    /// # }
     /// ```
-    pub fn max_age(mut self, age: Duration) -> Self {
-        self.ages.max_age = age;
+    pub fn bisect(mut self, bisect: bool) -> Self {
+        self.bisect = bisect;
         self
     }
 
-    /// From which age on the state is [`Critical`](crate::State::Critical), and from half of it Elevated, whatever the depth.
-    /// Above zero; `Duration::MAX` means never. Default: the [largest age](Self::max_age), if there is one. Nothing is lost by it.
+    /// Where items go that have failed for good: a controller with a buffer, a sink, retries, metrics and health of its own.
+    /// Default: to [`on_loss`](Self::on_loss).
     ///
-    /// What counts is the least time that any item has waited until it was taken, within an interval of 100 ms or twice
-    /// the average call of the sink, whichever is longer (the signal of CoDel: K. Nichols, V. Jacobson, *Controlling Queue
-    /// Delay*, 2012). So a burst that clears changes nothing, and a queue that stands does, however large the buffer is. If
-    /// nothing was taken, the item that is next counts. The state is left below three quarters of the mark, at the end of an
-    /// interval, or when nothing is inside.
+    /// It is offered each failed item by `try_push`, so its bound holds and nobody waits for it. What it refuses, full or
+    /// closed, goes to the `on_loss` of this controller as if there were no dead letters, and so does every other loss (evicted,
+    /// abandoned, moved out by the sink). What its own sink cannot deliver goes to its own `on_loss`.
     ///
-    /// It is followed where the flusher looks anyway: at each batch, and every second while anything is outstanding.
-    pub fn critical_age(mut self, age: Duration) -> Self {
-        self.ages.critical_age = Some(age);
-        self
-    }
-
-    /// How long a queue may be: the capacity follows the sink, and is at most what it drains in so long. Above zero. Default, and
-    /// `Duration::MAX`: the capacity is as it was set.
+    /// Drain this controller first, then that one. Until the last handle of this one and its flusher are gone it holds a
+    /// handle of that one.
     ///
-    /// Items that are refused at once can go elsewhere, or come back later; those that wait behind a slow sink for longer than
-    /// anybody cares for cannot. When the sink becomes slower the capacity becomes smaller, and when it recovers, larger, up to
-    /// what it was built with or [set to](BackpressureController::set_capacity). As a smaller capacity does, it drops nothing:
-    /// producers wait, or are refused, until there is less inside. (After Flink's buffer debloating.)
+    /// # Accounting
     ///
-    /// It is `rate * max_delay`, and at least two batches for each call that the sink may have at once; the rate is measured as for
-    /// [`retry_after`](BackpressureController::retry_after). So it changes once a second at most, only by more than a quarter, and
-    /// only while the sink is busy. [`capacity`](BackpressureController::capacity) tells what it is, and the watermarks are
-    /// shares of that. A batch limit near the capacity leaves it nothing to do: set `max_batch` to a small part of it.
-    pub fn max_delay(mut self, delay: Duration) -> Self {
-        self.ages.max_delay = delay;
-        self
-    }
-
-    /// How long the flusher goes on once the last handle is dropped without a drain. Default: 25 s.
-    pub fn drain_on_drop(mut self, limit: Duration) -> Self {
-        self.drain_on_drop = limit;
+    /// A dead letter counts as `failed` here, whatever becomes of it, and as accepted or refused there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use backpressure::{BackpressureController, Batch, DeadLetter, FlushError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let dead = BackpressureController::builder(1_000).name("dead").spawn(|batch: Batch<DeadLetter<u32>>| async move {
+    ///     for letter in &batch {
+    ///         println!("{} of {}: {:?}", letter.item, letter.queue, letter.error);
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// let numbers = BackpressureController::builder(1_000)
+    ///     .dead_letters(&dead)
+    ///     .spawn(|_: Batch<u32>| async { Err(FlushError::permanent("no")) })?;
+    /// numbers.push(7).await?;
+    /// numbers.drain(Duration::from_secs(5)).await;
+    /// assert_eq!(dead.drain(Duration::from_secs(5)).await.delivered(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dead_letters(mut self, queue: &BackpressureController<DeadLetter<T>>) -> Self {
+        self.dead_letters = Some(queue.clone());
         self
     }
 
@@ -290,7 +364,7 @@ impl<T: Send + 'static> Builder<T> {
     /// meanwhile. With `n = 1` it is [`spawn`](Self::spawn). All calls run in the one task of the flusher, so a sink that
     /// blocks its thread blocks the others, too.
     ///
-    /// A sink that fails is left in peace: while a batch waits to be sent again no other one leaves, and after
+    /// A sink that fails is left in peace: no batch leaves before the moment that [`retry`](Self::retry) gives, and after
     /// [`throttled`](crate::FlushError::throttled) none does before the pause is over; calls that are under way go on. A call that
     /// hangs costs its slot only, until the flush timeout.
     ///
@@ -375,8 +449,8 @@ impl<T: Send + 'static> Builder<T> {
         self,
         sinks: Vec<S>,
     ) -> Result<(BackpressureController<T>, Flusher), BuildError> {
-        let core = self.core(false, sinks.len())?;
-        let flusher = Flusher::new(Arc::clone(&core), sinks, Box::new(Fixed));
+        let (core, pace) = self.core(false, sinks.len())?;
+        let flusher = Flusher::new(Arc::clone(&core), sinks, pace);
         Ok((BackpressureController::new(core), flusher))
     }
 
@@ -388,28 +462,35 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// [`BuildError`] for a setting that cannot work.
     pub fn pull(self) -> Result<(BackpressureController<T>, Batches<T>), BuildError> {
-        let core = self.core(true, 1)?;
+        let (core, _) = self.core(true, 1)?;
         let batches = Batches::new(Arc::clone(&core), Box::new(Fixed));
         Ok((BackpressureController::new(core), batches))
     }
 
-    /// What lies behind the controller.
-    fn core(self, is_pulled: bool, slots: usize) -> Result<Arc<Core<T>>, BuildError> {
+    /// What lies behind the controller, and what paces its flusher.
+    fn core(self, is_pulled: bool, slots: usize) -> Result<Parts<T>, BuildError> {
         let settings = self.check(slots)?;
+        let initial = self.initial_batch.unwrap_or(DEFAULT_INITIAL_BATCH).min(settings.max_batch);
         let clock = self.clock.map_or_else(Clock::start, Clock::Manual);
+        let nonce = clock.seed().unwrap_or_else(nonce);
+        let pace = Adaptive::new(initial as u64, settings.aim(), nonce);
+        let on_loss = match self.dead_letters {
+            Some(letters) => Some(route(Arc::clone(&self.name), letters, self.on_loss)),
+            None => self.on_loss,
+        };
         let core = Core::new(Parameters {
             name: self.name,
             capacity: self.capacity,
             settings,
             strategy: self.strategy,
-            on_loss: self.on_loss,
+            on_loss,
             drain_on_drop: self.drain_on_drop,
             is_pulled,
             slots,
-            nonce: clock.seed().unwrap_or_else(nonce),
+            nonce,
             clock,
         });
-        Ok(Arc::new(core.ok_or(BuildError::OutOfMemory)?))
+        Ok((Arc::new(core.ok_or(BuildError::OutOfMemory)?), Box::new(pace)))
     }
 
     /// The settings, if all of them can work.
@@ -418,12 +499,20 @@ impl<T: Send + 'static> Builder<T> {
         let settings = Settings {
             watermarks: self.watermarks,
             max_batch: self.max_batch.unwrap_or((self.capacity / 2 / slots).clamp(1, DEFAULT_MAX_BATCH)),
-            linger: self.linger,
+            linger: self.linger.unwrap_or(DEFAULT_MIN_INTERVAL),
+            aim: self.aim,
+            is_adaptive: self.linger.is_none(),
             retry: self.retry.clone(),
             flush_timeout: self.flush_timeout,
             ages: self.ages,
+            bisect: self.bisect,
         };
         settings.check(self.capacity)?;
+        match (self.initial_batch, settings.max_batch) {
+            (Some(0), _) => return Err(BuildError::InitialBatchZero),
+            (Some(initial), max) if initial > max => return Err(BuildError::InitialBatchAboveMax { initial, max }),
+            _ => {}
+        }
         self.strategy.check()?;
         Ok(settings)
     }
@@ -437,12 +526,16 @@ impl<T> fmt::Debug for Builder<T> {
             .field("strategy", &self.strategy)
             .field("watermarks", &self.watermarks)
             .field("max_batch", &self.max_batch)
+            .field("initial_batch", &self.initial_batch)
+            .field("aim", &self.aim)
             .field("linger", &self.linger)
             .field("flush_timeout", &self.flush_timeout)
             .field("retry", &self.retry)
             .field("ages", &self.ages)
             .field("drain_on_drop", &self.drain_on_drop)
+            .field("bisect", &self.bisect)
             .field("on_loss", &self.on_loss.is_some())
+            .field("dead_letters", &self.dead_letters.is_some())
             .finish()
     }
 }

@@ -434,7 +434,7 @@ impl<T> BackpressureController<T> {
     /// let (events, _flusher) = BackpressureController::builder(10_000).build(sink)?;
     /// // The store is in trouble: hold less, and let go of what is old.
     /// events.reconfigure(|changes| {
-    ///     changes.capacity(2_000).strategy(Strategy::DropOldest).max_batch(100).linger(Duration::from_millis(50))
+    ///     changes.capacity(2_000).strategy(Strategy::DropOldest).max_batch(100).target_latency(Duration::from_secs(1))
     /// })?;
     /// assert_eq!(events.capacity(), 2_000);
     /// # Ok::<(), BuildError>(())

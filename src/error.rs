@@ -299,6 +299,24 @@ pub enum BuildError {
         /// The capacity, as given.
         capacity: usize,
     },
+    /// A first batch of 0 items.
+    InitialBatchZero,
+    /// A first batch that is larger than the largest.
+    InitialBatchAboveMax {
+        /// The first batch, as given.
+        initial: usize,
+        /// The largest batch.
+        max: usize,
+    },
+    /// A target latency of 0, which no sink could meet.
+    TargetLatencyZero,
+    /// A `min_interval` above the `max_interval`.
+    IntervalsCrossed {
+        /// The shorter one, as given.
+        min: Duration,
+        /// The longer one, as given.
+        max: Duration,
+    },
     /// No calls of the sink at once.
     ConcurrencyZero,
     /// More calls of the sink at once than [`MAX_CONCURRENCY`](crate::MAX_CONCURRENCY).
@@ -334,6 +352,14 @@ impl fmt::Display for BuildError {
             Self::BatchZero => f.write_str("the largest batch is 0"),
             Self::BatchAboveCapacity { batch, capacity } => {
                 write!(f, "the largest batch, {batch}, is above the capacity, {capacity}")
+            }
+            Self::InitialBatchZero => f.write_str("the first batch is 0"),
+            Self::InitialBatchAboveMax { initial, max } => {
+                write!(f, "the first batch, {initial}, is above the largest, {max}")
+            }
+            Self::TargetLatencyZero => f.write_str("the target latency is 0"),
+            Self::IntervalsCrossed { min, max } => {
+                write!(f, "the shortest interval, {min:?}, is above the longest, {max:?}")
             }
             Self::ConcurrencyZero => f.write_str("the most calls of the sink at once are 0"),
             Self::ConcurrencyTooLarge { max } => write!(f, "the most calls of the sink at once are above {max}"),
@@ -398,7 +424,10 @@ impl FlushError {
         Self::new(Verdict::Retry, error)
     }
 
-    /// The sink asks for a pause: the batch is sent again no sooner than after `after`.
+    /// The sink asks for a pause: the batch is sent again no sooner than after `after`, from when its call has ended, and until
+    /// then nothing else is sent either, also if the batch has failed for good. Calls that are under way go on; of several
+    /// pauses the one that ends last counts. Zero names no pause: as [`retry`](Self::retry), while a pace that adapts slows down.
+    /// Pulled batches have no sink that could ask.
     pub fn throttled(error: impl Into<BoxError>, after: Duration) -> Self {
         Self::new(Verdict::Throttled(after), error)
     }
@@ -408,7 +437,7 @@ impl FlushError {
         Self::new(Verdict::TooLarge, error)
     }
 
-    /// It will never work: the items have failed.
+    /// It will never work: the items have failed, unless the batch is [bisected](crate::Builder::bisect).
     pub fn permanent(error: impl Into<BoxError>) -> Self {
         Self::new(Verdict::Permanent, error)
     }
@@ -423,6 +452,44 @@ impl FlushError {
         Self { verdict, source: Arc::from(error.into()) }
     }
 }
+
+/// What a sink says of one item: see [`Batch::judge`](crate::Batch::judge).
+#[derive(Clone, Debug)]
+pub enum ItemOutcome {
+    /// It is delivered, whatever the flush answers.
+    Delivered,
+    /// It is to be sent again, also when the flush answers `Ok(())`.
+    Retry,
+    /// It has failed for good.
+    Failed(Arc<dyn Error + Send + Sync>),
+}
+
+impl ItemOutcome {
+    /// It has failed for good.
+    pub fn failed(error: impl Into<BoxError>) -> Self {
+        Self::Failed(Arc::from(error.into()))
+    }
+}
+
+/// Not as many outcomes as items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WrongOutcomes {
+    /// Items of the batch.
+    pub items: usize,
+    /// Outcomes that there were; one more than the items if there were more.
+    pub outcomes: usize,
+}
+
+impl fmt::Display for WrongOutcomes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { items, outcomes } = self;
+        let more = if outcomes > items { " or more" } else { "" };
+        write!(f, "{outcomes}{more} outcomes for a batch of {items} items")
+    }
+}
+
+impl Error for WrongOutcomes {}
 
 impl<E: Into<BoxError>> From<E> for FlushError {
     fn from(error: E) -> Self {

@@ -390,13 +390,19 @@ impl<T, R> Locked<'_, T, R> {
         self.settle_with(positions, outcome, None);
     }
 
+    /// Where all would end that is settled, if it were settled in order.
+    fn gone(&self) -> u64 {
+        self.head.taken_total() - self.head.in_flight()
+    }
+
     /// Like [`settle`](Self::settle), with what the sink said, for those who want to know.
     pub(crate) fn settle_with(&mut self, positions: Range<u64>, outcome: Outcome, error: Option<&SharedError>) {
         if !self.head.tags.is_empty() {
             self.tell_fates(&positions, outcome, error);
         }
         self.note_peak();
-        self.head.free(positions.end - positions.start);
+        let from = if fault(Fault::RoomByPosition) { self.gone() } else { positions.start };
+        self.head.free(positions.end.saturating_sub(from));
         if outcome != Outcome::Delivered {
             self.note_watched();
         }

@@ -15,6 +15,9 @@ pub mod cancellation {}
 #[doc = include_str!("../guide/shutdown.md")]
 pub mod shutdown {}
 
+#[doc = include_str!("../guide/adapting.md")]
+pub mod adapting {}
+
 #[doc = include_str!("../guide/comparison.md")]
 pub mod comparison {}
 

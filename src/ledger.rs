@@ -13,7 +13,7 @@ use std::task::Waker;
 use crate::error::{LossReason, RefuseReason};
 use crate::receipt::Fate;
 use crate::state::{State, Transitions};
-use crate::sync::{CachePadded, STRIPES, stripe};
+use crate::sync::{CachePadded, Fault, STRIPES, fault, stripe};
 
 /// What became of an accepted item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,10 +186,24 @@ impl Ledger {
             let covered = barrier.end.min(positions.end).saturating_sub(positions.start);
             barrier.tally.add(outcome, covered);
             barrier.outstanding -= covered;
+            if fault(Fault::BarrierByPosition) && positions.end >= barrier.end {
+                barrier.outstanding = 0;
+            }
             if barrier.outstanding == 0 {
                 wakers.extend(barrier.waker.take());
             }
         }
+    }
+
+    /// Whether somebody waits for items to be settled.
+    pub(crate) fn has_barriers(&self) -> bool {
+        !self.barriers.is_empty()
+    }
+
+    /// Counts an item as evicted from a buffer that was full at `depth`. No barrier is open.
+    pub(crate) fn note_rotated(&mut self, depth: u64) {
+        self.total.lost.evicted += 1;
+        self.peak_depth = self.peak_depth.max(depth);
     }
 
     /// Counts the youngest item, at `position`, as evicted, and a newer one as accepted in its place; returns the wakers of

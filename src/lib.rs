@@ -4,6 +4,7 @@
 //! [delivery and loss]: crate::guide::delivery
 //! [cancellation]: crate::guide::cancellation
 //! [shutting down a service]: crate::guide::shutdown
+//! [how it adapts]: crate::guide::adapting
 //! [settings and features]: crate::guide::settings
 //! [comparison]: crate::guide::comparison
 #![cfg_attr(feature = "test-util", doc = "[testing]: crate::guide::testing")]
@@ -20,6 +21,7 @@ mod batch;
 mod builder;
 mod controller;
 mod core;
+mod dead_letters;
 mod drain;
 mod drain_rate;
 mod error;
@@ -65,10 +67,11 @@ pub use crate::batch::{Batch, BatchId};
 pub use crate::builder::Builder;
 pub use crate::controller::{BackpressureController, WeakController};
 pub use crate::core::{Ages, Changes, Loss};
+pub use crate::dead_letters::DeadLetter;
 pub use crate::drain::Drain;
 pub use crate::error::{
-    BoxError, BuildError, DriveError, FlushError, FlushTimedOut, LossReason, PushAllError, PushError, RefuseReason,
-    ReserveError, RetriesExhausted, SinkPanicked, WouldDeadlock,
+    BoxError, BuildError, DriveError, FlushError, FlushTimedOut, ItemOutcome, LossReason, PushAllError, PushError,
+    RefuseReason, ReserveError, RetriesExhausted, SinkPanicked, WouldDeadlock, WrongOutcomes,
 };
 pub use crate::explain::{Explanation, PastDecision};
 pub use crate::flush::Flush;

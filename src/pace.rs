@@ -1,11 +1,13 @@
 //! When the flusher takes a batch, how many items, and how many batches at once: a pure policy.
 
+mod adaptive;
 mod fixed;
 mod log;
 
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use self::adaptive::Adaptive;
 pub(crate) use self::fixed::Fixed;
 pub(crate) use self::log::Log;
 pub use self::log::{Decision, DecisionReason};
@@ -85,14 +87,27 @@ pub(crate) struct View {
     pub(crate) is_paused: bool,
     /// The most items of a batch; at least 1.
     pub(crate) max_batch: u64,
-    /// How long a partial batch may wait, from its oldest item.
+    /// How long a partial batch may wait, from its oldest item: for the pace that does not adapt.
     pub(crate) linger: Duration,
+    /// What to adapt to; `None` has an adaptive pace be as the fixed one.
+    pub(crate) aim: Option<Aim>,
     /// Calls of the sink that are under way, with those whose batch the sink has kept.
     pub(crate) calls: u64,
     /// The most calls at once: the slots; at least 1.
     pub(crate) slots: u64,
     /// The first of the batches that are to be sent again.
     pub(crate) again: Option<Again>,
+}
+
+/// What an adaptive pace adapts to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Aim {
+    /// Of one call of the sink, at p95.
+    pub(crate) target_latency: Duration,
+    /// Partial batches for an idle sink begin no closer to one another.
+    pub(crate) min_interval: Duration,
+    /// A partial batch waits no longer, from its oldest item, unless nothing may be sent.
+    pub(crate) max_interval: Duration,
 }
 
 /// A batch that is to be sent again.
@@ -110,7 +125,8 @@ pub(crate) enum Plan {
     Take { most: u64, reason: FlushReason },
     /// Send the first of the batches that are to be sent again; what is above `most` items is cut off and stays first.
     Resend { most: u64 },
-    /// Sleep until so many items are buffered, or until the moment, or until something else happens.
+    /// Sleep until so many items are buffered, or until the moment, or until something else happens. With `items: None`
+    /// nothing may be sent before, whatever is buffered.
     Sleep { items: Option<u64>, until: Option<Tick> },
 }
 
@@ -162,7 +178,7 @@ pub(crate) enum Outcome {
 pub enum FlushReason {
     /// A full batch was there.
     Full,
-    /// The oldest item had waited for the linger.
+    /// The oldest item had waited for the linger: the one that was set, or, if the pace adapts, as long as a call usually takes.
     Linger,
     /// There was no room, or producers waited for it.
     Room,
@@ -170,7 +186,7 @@ pub enum FlushReason {
     Flush,
     /// The intake is shut.
     Drain,
-    /// The sink, or a slot of it, was idle.
+    /// The sink, or a slot of it, was idle. Only a pace that adapts sends a batch for that.
     Idle,
 }
 

@@ -26,7 +26,8 @@ use crate::time::{Clock, NoTimer, Tick, Timer};
 
 /// The batches of a controller that was built by [`pull`](crate::Builder::pull), as a stream.
 ///
-/// A batch leaves the buffer as one for a sink does: full, at its linger, when room is wanted, for `flush` and for `drain`.
+/// A batch leaves the buffer full, at its linger (5 ms, or as [`fixed`](crate::Builder::fixed) has it), when room is wanted, for
+/// `flush` and for `drain`. Nothing adapts, since nobody knows what the consumer does meanwhile.
 /// Then it is the consumer's until it is settled, and several may be out at the same time, to be settled in any order:
 ///
 /// - [`done`](Batch::done) delivers all of it that was not [judged](Batch::fail) one by one.
@@ -130,7 +131,13 @@ impl<T> Batches<T> {
         for Returned { piece, at, mut tries } in self.core.take_returned() {
             match self.retries.next(&self.core, &mut tries, at, Duration::ZERO) {
                 Some(due) => drop(self.again.insert(piece.first, Again { key: piece.key, due, tries })),
-                None => self.core.fail(piece.key, &(Arc::new(RetriesExhausted) as _)),
+                None => {
+                    let due = Due(Some(at));
+                    for half in self.core.condemn(piece, &(Arc::new(RetriesExhausted) as _)).into_iter().flatten() {
+                        let again = Again { key: half.key, due, tries: Tries::default() };
+                        self.again.insert(half.first, again);
+                    }
+                }
             }
         }
     }

@@ -6,9 +6,9 @@
 //!
 //! Invariants that every `SAFETY` comment below cites:
 //!
-//! - **R1** `gone <= taken <= place`, and `place + reserved <= gone + slots`. Only [`HeadGuard::free`] moves `gone`, and it
-//!   checks that `gone` stays behind `taken`; only [`HeadGuard::set_capacity`] moves the capacity, and it checks that it
-//!   stays within the slots. So no limit, old or new, was ever above `gone + slots`.
+//! - **R1** `gone <= taken <= place`, and `place + reserved <= gone + slots`. [`HeadGuard::free`] moves `gone`, and it
+//!   checks that `gone` stays behind `taken`; [`HeadGuard::rotate`] moves both by one. Only [`HeadGuard::set_capacity`] moves
+//!   the capacity, and it checks that it stays within the slots. So no limit, old or new, was ever above `gone + slots`.
 //! - **R2** The slot of place `p` is vacant once `taken > p - slots`. With R1 every place below a limit has a vacant slot,
 //!   and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
 //! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word. A swap
@@ -31,6 +31,7 @@ mod tests;
 
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::vec::Drain;
 
 pub(crate) use self::head::{HeadGuard, Popped};
 pub(crate) use self::place::{Shape, Word};
@@ -145,12 +146,12 @@ impl<T, X> Ring<T, X> {
     /// Stores as many of `items` as there is room for, from the front, in one claim.
     pub(crate) fn push_many(&self, items: &mut Vec<T>) -> bool {
         let Some((word, claimed)) = self.claim_many(items.len() as u64) else { return false };
-        let mut place = word;
-        for item in items.drain(..claimed) {
-            self.write(place, item);
-            place = self.shape.next(place);
-        }
-        self.is_due(if fault(Fault::FirstTicket) { self.shape.next(word) } else { place })
+        let mut items = items.drain(..claimed);
+        let (early, late) = self.slots.split_at(self.shape.index(word));
+        let late_count = late.len().min(claimed) as u64;
+        fill_run(late, word, &mut items);
+        fill_run(early, self.shape.advance(word, late_count), &mut items);
+        self.is_due(self.shape.advance(word, if fault(Fault::FirstTicket) { 1 } else { claimed as u64 }))
     }
 
     /// Reserves `n` places, all or none; `Some(true)` asks the caller to raise the alarm.
@@ -321,13 +322,7 @@ impl<T, X> Ring<T, X> {
     /// Fills the slot of a place that the caller has claimed.
     #[inline(always)]
     fn write(&self, word: Word, item: T) {
-        let slot = self.slot(word);
-        slot.value.with_mut(|value| {
-            // SAFETY: R2, R3: the slot is vacant and the caller's alone until the store below.
-            unsafe { value.write(MaybeUninit::new(item)) }
-        });
-        // Ordering: Release, partner of the Acquire in `HeadGuard::is_written`: the mark implies the value.
-        slot.turn.store(word.mark(), order(Fault::TurnRelaxed, Ordering::Release));
+        fill(self.slot(word), word, item);
     }
 
     #[inline(always)]
@@ -407,6 +402,27 @@ impl<T, X> Drop for Ring<T, X> {
 impl<T, X> fmt::Debug for Ring<T, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring").field("capacity", &self.capacity()).field("depth", &self.depth()).finish_non_exhaustive()
+    }
+}
+
+/// Fills the slot of a place that the caller has claimed.
+#[inline(always)]
+fn fill<T>(slot: &Slot<T>, word: Word, item: T) {
+    slot.value.with_mut(|value| {
+        // SAFETY: R2, R3: the slot is vacant and the caller's alone until the store below.
+        unsafe { value.write(MaybeUninit::new(item)) }
+    });
+    // Ordering: Release, partner of the Acquire in `HeadGuard::is_written`: the mark implies the value.
+    slot.turn.store(word.mark(), order(Fault::TurnRelaxed, Ordering::Release));
+}
+
+/// Fills slots in a row, from the one of `word` on, all of which the caller has claimed as far as there are items.
+#[inline(always)]
+fn fill_run<T>(slots: &[Slot<T>], mut word: Word, items: &mut Drain<'_, T>) {
+    // In this order: a slot that is looked at and not filled is nothing, an item would be lost.
+    for (slot, item) in slots.iter().zip(items) {
+        fill(slot, word, item);
+        word = word.following();
     }
 }
 

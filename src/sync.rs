@@ -179,6 +179,14 @@ pub(crate) enum Fault {
     CapacityReadOnce,
     /// A reservation is queued by the capacity that it saw before the lock.
     UnfitQueued,
+    /// Room is given free as if all that was taken before the settled items were settled, too.
+    RoomByPosition,
+    /// A barrier is complete once its last item is settled.
+    BarrierByPosition,
+    /// The flusher looks for woken slots before it says whom to wake.
+    SlotsBeforeTask,
+    /// A woken slot is marked without releasing what came before.
+    SlotRelaxed,
 }
 
 /// Whether the running model has broken this step.

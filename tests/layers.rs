@@ -24,7 +24,7 @@ const FLOORS: [&[&str]; 8] = [
     &["strategy", "pace", "retry", "retry_after", "drain_rate", "sojourn"],
     &["core", "batch", "flight", "report", "telemetry", "health", "events", "explain"],
     &["sink", "flusher", "pull"],
-    &["builder", "controller", "push", "permit", "flush", "drain", "watch", "handle"],
+    &["builder", "controller", "dead_letters", "push", "permit", "flush", "drain", "watch", "handle"],
     &["adapt", "guide", "test_util"],
 ];
 

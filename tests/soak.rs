@@ -1,6 +1,7 @@
 //! A storm in real time on several threads, for `BACKPRESSURE_SOAK_SECONDS` (3 unless told): producers of all kinds, a sink
 //! that works, fails, panics, hangs and recovers, flushes, pauses, purges, drains and restarts, while another thread audits.
-//! Each round builds new controllers; at its end each token was dropped once, and every fate was told.
+//! Each round builds new controllers; at its end each token was dropped once, and every fate was told. It ends with a report
+//! of all rounds.
 #![allow(clippy::disallowed_methods, reason = "a soak lasts for real time")]
 
 use std::panic;
@@ -9,10 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backpressure::{Admission, BackpressureController, Batch, FlushError, Pressure, Retry, State, Strategy};
+use backpressure::{
+    Admission, BackpressureController, Batch, FlushError, LossReason, Pressure, Retry, Sample, Snapshot, State,
+    Strategy,
+};
 use tokio::time::{sleep, timeout};
 
-const TOKENS: usize = 1 << 18;
+/// The most of one round.
+const TOKENS: usize = 1 << 24;
 
 /// The tokens of one round: made and dropped how often.
 struct Ledger {
@@ -69,6 +74,8 @@ struct Count {
     accepted: AtomicU64,
     refused: AtomicU64,
     purged: AtomicU64,
+    /// Of tracked items.
+    fates: AtomicU64,
     /// Told to `on_loss`.
     told: AtomicU64,
     /// The last position that the sink has delivered, plus one.
@@ -145,7 +152,7 @@ fn build(strategy: Strategy<Token>, capacity: usize, seed: u64) -> Rig {
         .fixed((capacity / 2).max(1), Duration::from_millis(1))
         .flush_timeout(Duration::from_millis(20))
         .retry(Retry::exponential(Duration::from_micros(100), Duration::from_millis(2)).max_attempts(9))
-        .on_loss(move |_| add(&told.told, 1))
+        .on_loss(move |loss| add(&told.told, u64::from(!matches!(loss.reason, LossReason::Refused(_)))))
         .build(sink)
         .unwrap();
     let flusher = tokio::spawn(async move { flusher.await.unwrap() });
@@ -195,6 +202,17 @@ async fn produce(kind: u64, c: Controller, count: Arc<Count>, ledger: Arc<Ledger
                     }
                 }
             }
+            5 => {
+                add(&count.offered, 1);
+                let result = c.push_tracked(token).await;
+                count.result(&result);
+                if let Ok(delivery) = result
+                    && dice.roll(4) == 0
+                {
+                    let fate = timeout(Duration::from_millis(5), delivery).await;
+                    add(&count.fates, u64::from(fate.is_ok()));
+                }
+            }
             _ => {
                 // A push that may be given up; its fate is the controller's to tell.
                 let _ = timeout(Duration::from_micros(200), c.push(token)).await;
@@ -218,7 +236,8 @@ fn produce_blocking(c: &Controller, count: &Count, ledger: &Arc<Ledger>, end: In
 async fn meddle(c: Controller, count: Arc<Count>, kept: Arc<Mutex<Vec<Batch<Token>>>>, end: Instant) {
     let mut dice = Dice(c.capacity() as u64 + 77);
     while Instant::now() < end {
-        match dice.roll(8) {
+        match dice.roll(9) {
+            8 => c.set_capacity(1 + dice.roll(c.max_capacity() as u64) as usize).unwrap(),
             0 => {
                 c.pause();
                 sleep(Duration::from_millis(2)).await;
@@ -242,7 +261,57 @@ async fn meddle(c: Controller, count: Arc<Count>, kept: Arc<Mutex<Vec<Batch<Toke
     drop(std::mem::take(&mut *kept.lock().unwrap()));
 }
 
-async fn round(strategy: Strategy<Token>, capacity: usize, ending: u64, length: Duration) {
+/// All rounds together.
+#[derive(Default)]
+struct Report {
+    rounds: usize,
+    audits: u64,
+    tokens: u64,
+    fates: u64,
+    totals: Snapshot,
+}
+
+impl Report {
+    fn add(&mut self, round: &Snapshot) {
+        let (sum, lost) = (&mut self.totals, round.losses());
+        sum.offered += round.offered;
+        sum.accepted += round.accepted;
+        sum.cancelled += round.cancelled;
+        sum.delivered += round.delivered;
+        sum.retried += round.retried;
+        sum.panics += round.panics;
+        sum.failed += lost.failed;
+        sum.evicted += lost.evicted;
+        sum.purged += lost.purged;
+        sum.abandoned += lost.abandoned;
+        sum.flushes.ok += round.flushes.total();
+        self.rounds += 1;
+    }
+
+    fn print(&self) {
+        let Self { rounds, audits, tokens, fates, totals } = self;
+        println!("{rounds} rounds, {audits} audits, {tokens} tokens, each dropped once; {fates} fates awaited");
+        println!(
+            "{} offered: {} accepted, {} refused, {} cancelled",
+            totals.offered,
+            totals.accepted,
+            totals.offered - totals.accepted - totals.cancelled,
+            totals.cancelled
+        );
+        println!(
+            "{} delivered, {} failed, {} evicted, {} purged, {} abandoned; {} retried, in {} flushes",
+            totals.delivered,
+            totals.failed,
+            totals.evicted,
+            totals.purged,
+            totals.abandoned,
+            totals.retried,
+            totals.flushes.ok
+        );
+    }
+}
+
+async fn round(strategy: Strategy<Token>, capacity: usize, ending: u64, length: Duration, all: &mut Report) {
     let ledger = Ledger::new();
     let Rig { c, flusher, count, kept, works } = build(strategy, capacity, capacity as u64 * 31 + ending + 1);
     let end = Instant::now() + length;
@@ -253,14 +322,15 @@ async fn round(strategy: Strategy<Token>, capacity: usize, ending: u64, length: 
         while !over.load(Ordering::Relaxed) {
             let snapshot = audited.snapshot();
             snapshot.audit().unwrap();
-            assert!(audited.depth() <= audited.capacity() && audited.len() <= audited.capacity());
+            assert!(snapshot.depth <= snapshot.max_capacity, "{snapshot:?}");
+            assert!(audited.depth() <= audited.max_capacity() && audited.len() <= audited.max_capacity());
             audits += 1;
             thread::sleep(Duration::from_micros(100));
         }
         audits
     });
-    let mut tasks: Vec<_> = (0..8)
-        .map(|kind| tokio::spawn(produce(kind % 6, c.clone(), Arc::clone(&count), Arc::clone(&ledger), end)))
+    let mut tasks: Vec<_> = (0..9)
+        .map(|kind| tokio::spawn(produce(kind % 7, c.clone(), Arc::clone(&count), Arc::clone(&ledger), end)))
         .collect();
     tasks.push(tokio::spawn(meddle(c.clone(), Arc::clone(&count), Arc::clone(&kept), end)));
     let (blocking, counts, tokens) = (c.clone(), Arc::clone(&count), Arc::clone(&ledger));
@@ -317,6 +387,10 @@ async fn round(strategy: Strategy<Token>, capacity: usize, ending: u64, length: 
     assert!(get(&count.refused) <= snapshot.refused.total(), "refused");
     drop(c);
     ledger.check();
+    all.audits += audits;
+    all.tokens += ledger.made.load(Ordering::Relaxed).min(TOKENS as u64);
+    all.fates += get(&count.fates);
+    all.add(&snapshot);
 }
 
 #[test]
@@ -345,14 +419,16 @@ fn nothing_is_lost_in_a_storm_and_everything_ends() {
         Strategy::BlockFor(Duration::from_millis(1)),
         Strategy::DropOldest,
         Strategy::DropNewest,
+        Strategy::Sample(Sample::new()),
         custom,
     ];
-    let mut rounds = 0_usize;
-    while Instant::now() < end || rounds == 0 {
+    let mut all = Report::default();
+    let most = std::env::var("BACKPRESSURE_SOAK_TOKENS").ok().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX);
+    while (Instant::now() < end && all.tokens < most) || all.rounds == 0 {
+        let rounds = all.rounds;
         let strategy = strategies[rounds % strategies.len()].clone();
-        let capacity = [3, 64, 1, 1000, 8, 2, 100][rounds % 7];
-        runtime.block_on(round(strategy, capacity, rounds as u64 % 4, length));
-        rounds += 1;
+        let capacity = [3, 64, 1, 1000, 8, 10_000, 2, 100, 1_000, 20, 5_000][rounds % 11];
+        runtime.block_on(round(strategy, capacity, rounds as u64 % 4, length, &mut all));
     }
-    println!("{rounds} rounds of {length:?}");
+    all.print();
 }

@@ -327,3 +327,20 @@ fn a_sink_of_the_users_own_is_woken_by_the_test() {
     assert_eq!(pipeline.step(), Step::Progressed);
     assert_conserved!(pipeline, delivered = 3);
 }
+
+#[test]
+fn a_pipeline_steps_several_calls_at_once() {
+    let sink = ScriptedSink::new().then(Reply::ok().after(3 * SEC)).then(Reply::ok().after(SEC).forever());
+    let pipeline = Pipeline::concurrent(builder(10).fixed(2, SEC), 2, sink.clone()).unwrap();
+    (0..6).for_each(|i| pipeline.controller().try_push(i).unwrap());
+    assert_eq!((pipeline.step(), sink.batches()), (Step::Progressed, vec![vec![0, 1], vec![2, 3]]));
+    assert_eq!(pipeline.step(), Step::Idle);
+    pipeline.advance(SEC);
+    assert_eq!(sink.batches().len(), 3);
+    assert_conserved!(pipeline, delivered = 2, in_flight = 4);
+    pipeline.advance(SEC);
+    assert_conserved!(pipeline, delivered = 4, in_flight = 2);
+    assert_eq!(sink.calls().iter().map(|call| call.at).collect::<Vec<_>>(), [Duration::ZERO, Duration::ZERO, SEC]);
+    pipeline.advance(SEC);
+    assert_conserved!(pipeline, delivered = 6, in_flight = 0);
+}

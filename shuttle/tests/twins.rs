@@ -26,6 +26,8 @@ fn must_fail(fault: &str, test: &str) {
 #[test]
 fn the_models_see_that_room_ends_at_the_take() {
     must_fail("RoomBeforeTake", "ends::a_drain_that_races_pushes_delivers_all_that_came_in");
+    must_fail("RoomBeforeTake", "pulls::what_is_pulled_is_settled_or_comes_again");
+    must_fail("RoomBeforeTake", "strategies::a_tracked_item_is_told_of_once_whatever_becomes_of_it");
 }
 
 #[test]
@@ -51,6 +53,7 @@ fn the_models_see_that_nobody_is_woken() {
     must_fail("AlarmTakenBlind", "wakeups::a_full_batch_leaves_at_once");
     must_fail("FirstTicket", "wakeups::a_bulk_that_goes_beyond_the_batch_wakes_too");
     must_fail("ServeNobody", "barriers::a_flush_covers_all_that_came_before_it_and_retries_too");
+    must_fail("ServeNobody", "pulls::what_is_pulled_is_settled_or_comes_again");
     must_fail("LastPermitSilent", "wakeups::the_last_permit_ends_a_drain");
 }
 

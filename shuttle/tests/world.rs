@@ -75,6 +75,8 @@ struct Books {
     purged: Vec<Id>,
     /// Came back from a drain.
     leftovers: Vec<Id>,
+    /// The capacity changes: what is inside may be more than it for a while.
+    resizes: bool,
 }
 
 /// What a sink does with a batch.
@@ -196,6 +198,16 @@ impl World {
         self.books().leftovers.extend(tokens.iter().map(Token::id));
     }
 
+    /// A consumer has these.
+    pub(crate) fn delivers(&self, tokens: &[Token]) {
+        self.books().delivered.extend(tokens.iter().map(Token::id));
+    }
+
+    /// The capacity is going to change.
+    pub(crate) fn resizes(&self) {
+        self.books().resizes = true;
+    }
+
     pub(crate) fn is_delivered(&self, id: Id) -> bool {
         self.books().delivered.contains(&id)
     }
@@ -312,8 +324,11 @@ impl World {
             ended <= snapshot.offered && snapshot.offered <= begun,
             "{ended} offers have ended, {begun} have begun: {snapshot:?}"
         );
-        assert!(snapshot.depth <= snapshot.capacity && snapshot.peak_depth <= snapshot.capacity, "{snapshot:?}");
-        let (capacity, depth, len) = (controller.capacity(), controller.depth(), controller.len());
+        let resizes = self.books().resizes;
+        let bound = if resizes { snapshot.max_capacity } else { snapshot.capacity };
+        assert!(snapshot.depth <= bound && snapshot.peak_depth <= bound, "{snapshot:?}");
+        let capacity = if resizes { controller.max_capacity() } else { controller.capacity() };
+        let (depth, len) = (controller.depth(), controller.len());
         assert!(depth <= capacity && len <= capacity, "depth {depth}, len {len}");
         snapshot
     }

@@ -186,10 +186,32 @@ impl<T> Core<T> {
         if self.is_closed() { RefuseReason::Closed } else { RefuseReason::Full }
     }
 
-    fn evict(&self, mut item: T, mut tag: Tag) -> Admitted<T> {
-        if loss::is_in_hook() {
+    fn evict(&self, item: T, tag: Tag) -> Admitted<T> {
+        if self.may_not_evict() {
             return self.store_or_refuse(item, tag);
         }
+        if !tag.is_plain() {
+            return self.evict_slow(item, tag);
+        }
+        match self.gate.rotate(item) {
+            Ok((victim, alarm)) => {
+                if alarm {
+                    self.alarm();
+                }
+                self.lose_evicted(victim);
+                Admitted::Stored
+            }
+            Err(item) => self.evict_slow(item, tag),
+        }
+    }
+
+    /// A hook that pushes must not cause what it is told of.
+    fn may_not_evict(&self) -> bool {
+        self.on_loss.is_some() && loss::is_in_hook()
+    }
+
+    #[cold]
+    fn evict_slow(&self, mut item: T, mut tag: Tag) -> Admitted<T> {
         let mut backoff = Backoff::new();
         loop {
             let mut locked = self.gate.lock();
@@ -212,7 +234,7 @@ impl<T> Core<T> {
 
     /// Stores an item that a sample has kept; without room it may share the youngest one's place.
     fn keep(&self, mut item: T, mut tag: Tag, draw: Draw, shares: bool) -> Admitted<T> {
-        if !shares || loss::is_in_hook() {
+        if !shares || self.may_not_evict() {
             return self.store_or_refuse(item, tag);
         }
         let mut backoff = Backoff::new();

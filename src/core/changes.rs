@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{AgeLimits, Core, Settings, check_capacity};
 use crate::error::BuildError;
+use crate::pace::Aim;
 use crate::retry::Retry;
 use crate::state::Watermarks;
 use crate::strategy::Strategy;
@@ -20,6 +21,10 @@ pub struct Changes<T> {
     watermarks: Option<Watermarks>,
     max_batch: Option<usize>,
     linger: Option<Duration>,
+    is_adaptive: Option<bool>,
+    target_latency: Option<Duration>,
+    min_interval: Option<Duration>,
+    max_interval: Option<Duration>,
     flush_timeout: Option<Duration>,
     retry: Option<Retry>,
     max_age: Option<Duration>,
@@ -35,6 +40,10 @@ impl<T> Changes<T> {
             watermarks: None,
             max_batch: None,
             linger: None,
+            is_adaptive: None,
+            target_latency: None,
+            min_interval: None,
+            max_interval: None,
             flush_timeout: None,
             retry: None,
             max_age: None,
@@ -67,9 +76,42 @@ impl<T> Changes<T> {
         self
     }
 
-    /// How long a partial batch may wait, from its oldest item; for what is buffered already, too.
+    /// How long a partial batch may wait, from its oldest item; for what is buffered already, too. That switches adapting off,
+    /// as [`fixed`](Self::fixed) does.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = Some(linger);
+        self.is_adaptive = Some(false);
+        self
+    }
+
+    /// Switches adapting off: batches of up to so many items, in `1 ..= max_capacity`, and such a linger.
+    pub fn fixed(self, batch: usize, linger: Duration) -> Self {
+        self.max_batch(batch).linger(linger)
+    }
+
+    /// Switches adapting on again; it begins where it stood. Of this and [`fixed`](Self::fixed) the last one counts. A
+    /// controller that is pulled from does not adapt.
+    pub fn adaptive(mut self) -> Self {
+        self.is_adaptive = Some(true);
+        self
+    }
+
+    /// The [target latency](crate::Builder::target_latency), above zero. What was measured counts no longer, and the batch
+    /// goes on from where it is.
+    pub fn target_latency(mut self, target: Duration) -> Self {
+        self.target_latency = Some(target);
+        self
+    }
+
+    /// The [shortest interval](crate::Builder::min_interval), at most the longest.
+    pub fn min_interval(mut self, interval: Duration) -> Self {
+        self.min_interval = Some(interval);
+        self
+    }
+
+    /// The [longest interval](crate::Builder::max_interval), at least the shortest; for what is buffered already, too.
+    pub fn max_interval(mut self, interval: Duration) -> Self {
+        self.max_interval = Some(interval);
         self
     }
 
@@ -115,6 +157,10 @@ impl<T> fmt::Debug for Changes<T> {
             .field("watermarks", &self.watermarks)
             .field("max_batch", &self.max_batch)
             .field("linger", &self.linger)
+            .field("is_adaptive", &self.is_adaptive)
+            .field("target_latency", &self.target_latency)
+            .field("min_interval", &self.min_interval)
+            .field("max_interval", &self.max_interval)
             .field("flush_timeout", &self.flush_timeout)
             .field("retry", &self.retry)
             .field("max_age", &self.max_age)
@@ -131,7 +177,14 @@ impl<T> Changes<T> {
             watermarks: self.watermarks.unwrap_or(settings.watermarks),
             max_batch: self.max_batch.unwrap_or(settings.max_batch),
             linger: self.linger.unwrap_or(settings.linger),
+            aim: Aim {
+                target_latency: self.target_latency.unwrap_or(settings.aim.target_latency),
+                min_interval: self.min_interval.unwrap_or(settings.aim.min_interval),
+                max_interval: self.max_interval.unwrap_or(settings.aim.max_interval),
+            },
+            is_adaptive: self.is_adaptive.unwrap_or(settings.is_adaptive),
             flush_timeout: self.flush_timeout.unwrap_or(settings.flush_timeout),
+            bisect: settings.bisect,
             retry: self.retry.as_ref().unwrap_or(&settings.retry).clone(),
             ages: AgeLimits {
                 max_age: self.max_age.unwrap_or(settings.ages.max_age),

@@ -343,6 +343,7 @@ mod tests {
 
     use super::*;
     use crate::core::{AgeLimits, Parameters, Settings};
+    use crate::pace::Aim;
     use crate::retry::Retry;
     use crate::state::Watermarks;
     use crate::strategy::Strategy;
@@ -359,9 +360,12 @@ mod tests {
                 watermarks: Watermarks::default(),
                 max_batch: 1,
                 linger: Duration::ZERO,
+                aim: Aim { target_latency: Duration::MAX, min_interval: Duration::ZERO, max_interval: Duration::ZERO },
+                is_adaptive: false,
                 retry: Retry::never(),
                 flush_timeout: Duration::MAX,
                 ages: AgeLimits::NONE,
+                bisect: false,
             },
             strategy: Strategy::Block,
             on_loss: Some(Box::new(move |loss| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::age::AgeLimits;
 use crate::error::BuildError;
+use crate::pace::Aim;
 use crate::retry::Retry;
 use crate::state::Watermarks;
 use crate::strategy::Strategy;
@@ -17,14 +18,28 @@ pub(crate) struct Settings {
     pub(crate) watermarks: Watermarks,
     /// In `1 ..= capacity`, as it was asked for.
     pub(crate) max_batch: usize,
+    /// Of the pace that does not adapt.
     pub(crate) linger: Duration,
+    /// Of the one that does.
+    pub(crate) aim: Aim,
+    pub(crate) is_adaptive: bool,
     pub(crate) retry: Retry,
     /// `Duration::MAX` means never.
     pub(crate) flush_timeout: Duration,
     pub(crate) ages: AgeLimits,
+    /// Halves batches that fail for good.
+    pub(crate) bisect: bool,
 }
 
 impl Settings {
+    /// What the pace adapts to, if it does.
+    pub(crate) fn aim(&self) -> Option<Aim> {
+        let longest = self.ages.longest_linger();
+        let Aim { target_latency, min_interval, max_interval } = self.aim;
+        let (min_interval, max_interval) = (min_interval.min(longest), max_interval.min(longest));
+        self.is_adaptive.then_some(Aim { target_latency, min_interval, max_interval })
+    }
+
     /// Whether they can work with a buffer of `capacity`.
     pub(crate) fn check(&self, capacity: usize) -> Result<(), BuildError> {
         let batch = self.max_batch;
@@ -33,6 +48,13 @@ impl Settings {
         }
         if batch > capacity {
             return Err(BuildError::BatchAboveCapacity { batch, capacity });
+        }
+        let Aim { target_latency, min_interval: min, max_interval: max } = self.aim;
+        if target_latency.is_zero() {
+            return Err(BuildError::TargetLatencyZero);
+        }
+        if min > max {
+            return Err(BuildError::IntervalsCrossed { min, max });
         }
         if self.flush_timeout.is_zero() {
             return Err(BuildError::FlushTimeoutZero);

@@ -11,6 +11,7 @@ use crate::gate::Locked;
 use crate::ledger::{Flushes, Outcome};
 use crate::retry::Tries;
 use crate::sync::Backoff;
+use crate::time::Tick;
 
 /// What an attempt has left to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,10 +77,10 @@ impl<T> Core<T> {
         &self,
         key: FlightKey,
         end: End,
+        now: Tick,
         error: Option<&Arc<dyn Error + Send + Sync>>,
         spare: &mut Vec<T>,
     ) -> Left {
-        let now = self.now();
         let mut locked = self.gate.lock();
         let desk = locked.desk();
         let Some(flight) = desk.rest.flights.get_mut(key) else { return Left::Nothing };
@@ -142,6 +143,15 @@ impl<T> Core<T> {
         locked.desk().rest.drain_rate.note_failed(flight.seqs.len() as u64);
         self.apply(locked.finish());
         self.lose_all(flight.items, LossReason::Failed, Some(error));
+    }
+
+    /// The final verdict on a batch that is at home, unless it is halved to find out which item is to blame.
+    pub(crate) fn condemn(&self, piece: Piece, error: &Arc<dyn Error + Send + Sync>) -> Option<[Piece; 2]> {
+        let halves = if self.settings().bisect { self.halve(piece) } else { None };
+        if halves.is_none() {
+            self.fail(piece.key, error);
+        }
+        halves
     }
 
     /// Halves a batch that is at home; `None` if it is a single item. The halves are new batches.

@@ -204,7 +204,8 @@ fn plan<T>(locked: &mut Locked<'_, T, Hangar<T>>, now: Tick, pace: &mut dyn Pace
     let view = view(locked, work);
     let promised = locked.desk().rest.promised;
     match pace.plan(now, &view) {
-        Plan::Sleep { .. }
+        // One that may not send, for the gate or the slots, says so by naming no items.
+        Plan::Sleep { items: Some(_), .. }
             if view.buffered > 0 && locked.taken() < promised.0 && !view.is_paused && view.again.is_none() =>
         {
             Plan::Take { most: view.capacity.min(promised.0 - locked.taken()), reason: promised.1 }
@@ -217,6 +218,8 @@ fn view<T>(locked: &mut Locked<'_, T, Hangar<T>>, work: &Work) -> View {
     let figures = locked.figures();
     let (_, waiting) = locked.waiting();
     let taken = locked.taken();
+    let hangar = &locked.desk().rest;
+    let (max_batch, linger, aim) = (hangar.max_batch as u64, hangar.settings.linger(), hangar.settings.aim());
     View {
         buffered: figures.buffered,
         capacity: locked.capacity(),
@@ -225,8 +228,9 @@ fn view<T>(locked: &mut Locked<'_, T, Hangar<T>>, work: &Work) -> View {
         is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
         is_closed: figures.is_closed,
         is_paused: locked.desk().rest.is_paused,
-        max_batch: locked.desk().rest.max_batch as u64,
-        linger: locked.desk().rest.settings.linger(),
+        max_batch,
+        linger,
+        aim,
         calls: work.calls,
         slots: work.slots,
         again: work.again,

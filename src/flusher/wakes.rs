@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Fault, Mutex, Ordering, order};
 
 /// The most calls of a sink at once: 256, far more than sinks gain from.
 pub const MAX_CONCURRENCY: usize = WORDS * BITS;
@@ -60,7 +60,7 @@ impl Wakes {
         let Some(word) = self.woken.get(slot / BITS) else { return };
         let bit = 1 << (slot % BITS);
         // Ordering: Release, partner of the Acquire in `take`.
-        if word.fetch_or(bit, Ordering::Release) & bit != 0 {
+        if word.fetch_or(bit, order(Fault::SlotRelaxed, Ordering::Release)) & bit != 0 {
             // Whoever set it wakes the task.
             return;
         }
@@ -121,5 +121,93 @@ mod tests {
         assert_eq!(count.0.load(Ordering::Relaxed), 4);
         assert_eq!(woken(&wakes), [0, 63, 64, MAX_CONCURRENCY - 1]);
         assert!(woken(&wakes).is_empty());
+    }
+}
+
+#[cfg(all(test, backpressure_loom))]
+mod loom_models {
+    use std::sync::atomic::AtomicBool;
+
+    use loom::thread;
+
+    use super::*;
+    use crate::sync::{Model, UnsafeCell, explore, fault, must_fail};
+
+    #[derive(Default)]
+    struct Task(AtomicBool);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Slots are woken on other threads while the task looks, perhaps as another one than before.
+    fn look_against_wakes(wakers: usize) -> impl Fn() + Send + Sync + 'static {
+        move || {
+            let wakes = Arc::new(Wakes::default());
+            let (before, task) = (Arc::new(Task::default()), Arc::new(Task::default()));
+            wakes.listen(&Waker::from(before));
+            let threads: Vec<_> = (0..wakers)
+                .map(|slot| {
+                    let waker = wakes.waker(slot);
+                    thread::spawn(move || waker.wake())
+                })
+                .collect();
+            let mut woken = Vec::new();
+            if fault(Fault::SlotsBeforeTask) {
+                wakes.take(|slot| woken.push(slot));
+            }
+            wakes.listen(&Waker::from(Arc::clone(&task)));
+            if !fault(Fault::SlotsBeforeTask) {
+                wakes.take(|slot| woken.push(slot));
+            }
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            let is_woken = task.0.load(Ordering::Relaxed);
+            assert!(is_woken || woken.len() == wakers, "a slot is woken and its task sleeps");
+            wakes.take(|slot| woken.push(slot));
+            woken.sort_unstable();
+            assert_eq!(woken, (0..wakers).collect::<Vec<_>>(), "each slot is named once");
+        }
+    }
+
+    /// What was written before the wake is seen by whoever takes it.
+    fn publishes() {
+        let rig = Model::new((Arc::new(Wakes::default()), UnsafeCell::new(0)));
+        let other = Arc::clone(&rig);
+        let thread = thread::spawn(move || {
+            other.1.with_mut(|value| {
+                // SAFETY: the model; loom reports a race.
+                let _ = value;
+            });
+            other.0.waker(0).wake();
+        });
+        rig.0.take(|_| {
+            rig.1.with_mut(|value| {
+                let _ = value;
+            });
+        });
+        thread.join().expect("no panic");
+    }
+
+    #[test]
+    fn loom_a_woken_slot_is_polled() {
+        explore(look_against_wakes(1));
+        explore(look_against_wakes(2));
+    }
+
+    #[test]
+    fn loom_what_came_before_a_wake_is_seen() {
+        explore(publishes);
+    }
+
+    #[test]
+    fn loom_twin_slots_before_task() {
+        must_fail(Fault::SlotsBeforeTask, look_against_wakes(1));
+    }
+
+    #[test]
+    fn loom_twin_slot_relaxed() {
+        must_fail(Fault::SlotRelaxed, publishes);
     }
 }

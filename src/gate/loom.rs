@@ -9,6 +9,7 @@ mod evict;
 mod figures;
 mod merge;
 mod resize;
+mod settle;
 mod wait;
 mod wake;
 
@@ -161,7 +162,21 @@ impl Rig {
     }
 
     /// Evicts for `item`, with one more try if the oldest is not written yet; what was displaced goes to `lost`.
-    fn evict(&self, mut item: u32, lost: &mut Vec<u32>) -> Displaced {
+    fn evict(&self, item: u32, lost: &mut Vec<u32>) -> Displaced {
+        match self.gate.rotate(item) {
+            Ok((victim, alarm)) => {
+                lost.push(victim);
+                if alarm {
+                    self.apply(self.gate.alarm());
+                }
+                Displaced::Stored
+            }
+            Err(item) => self.evict_slow(item, lost),
+        }
+    }
+
+    /// The part of it that decides about every case.
+    fn evict_slow(&self, mut item: u32, lost: &mut Vec<u32>) -> Displaced {
         for _ in 0..2 {
             let mut locked = self.gate.lock();
             let (evicted, victim) = locked.evict(item, &mut { Tag::PLAIN });

@@ -67,6 +67,7 @@ mod tests {
             is_paused: false,
             max_batch: 10,
             linger: Duration::from_millis(5),
+            aim: None,
             calls: 0,
             slots: 1,
             again: None,

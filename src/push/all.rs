@@ -83,15 +83,9 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
             let (_, most) = catch(|| iter.size_hint()).unwrap_or((0, None));
             this.chunk.reserve_exact(most.unwrap_or(CHUNK).min(CHUNK));
         }
-        let pulled = catch_unwind(AssertUnwindSafe(|| {
-            while this.chunk.len() < CHUNK {
-                let Some(item) = iter.next() else { return true };
-                this.chunk.push(item);
-            }
-            false
-        }));
-        match pulled {
-            Ok(is_exhausted) => *this.is_exhausted = is_exhausted,
+        let missing = CHUNK - this.chunk.len();
+        match catch_unwind(AssertUnwindSafe(|| this.chunk.extend(iter.take(missing)))) {
+            Ok(()) => *this.is_exhausted = this.chunk.len() < CHUNK,
             Err(panic) => *this.panic = Some(panic),
         }
     }

@@ -79,6 +79,12 @@ impl Word {
         self.0 & !LOW | 1
     }
 
+    /// The next place, low bits kept, if it is in the same lap.
+    #[inline(always)]
+    pub(super) const fn following(self) -> Self {
+        Self(self.0.wrapping_add(UNIT))
+    }
+
     /// Whether this place comes before `other`; both are bare places less than 2^37 apart.
     #[inline(always)]
     pub(crate) const fn is_before(self, other: Self) -> bool {

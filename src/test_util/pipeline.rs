@@ -75,8 +75,28 @@ impl<T: Send + 'static> Pipeline<T> {
     ///
     /// [`BuildError`] for a setting that cannot work.
     pub fn new<S: BatchSink<T> + 'static>(builder: Builder<T>, sink: S) -> Result<Self, BuildError> {
+        Self::with(builder, |builder| builder.build(sink))
+    }
+
+    /// The same with up to `n` calls of the sink at once, each with a clone of it: see
+    /// [`spawn_concurrent`](Builder::spawn_concurrent).
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] for a setting that cannot work.
+    pub fn concurrent<S>(builder: Builder<T>, n: usize, sink: S) -> Result<Self, BuildError>
+    where
+        S: BatchSink<T> + Clone + 'static,
+    {
+        Self::with(builder, |builder| builder.build_concurrent(n, sink))
+    }
+
+    fn with(
+        builder: Builder<T>,
+        build: impl FnOnce(Builder<T>) -> Result<(BackpressureController<T>, Flusher), BuildError>,
+    ) -> Result<Self, BuildError> {
         let clock = builder.own_clock().cloned().unwrap_or_default();
-        let (controller, flusher) = builder.clock(&clock).build(sink)?;
+        let (controller, flusher) = build(builder.clock(&clock))?;
         Ok(Self { controller, flusher: RefCell::new(flusher), clock, bell: Bell::rung() })
     }
 }
@@ -97,7 +117,8 @@ impl<T> Pipeline<T> {
 
     /// Polls the flusher once, if something has woken it since the last time.
     ///
-    /// A step holds at most the end of one call of the sink and the start of another.
+    /// A step holds at most the end of one call of the sink, and the starts of others: of one, unless several calls may be under
+    /// way at once.
     ///
     /// # Panics
     ///
