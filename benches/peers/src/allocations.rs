@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// Counts allocations and living bytes, of all threads, during [`count`]; else it is the system's.
+/// Counts allocations and living bytes, of all threads, between [`start`] and [`Counter::stop`]; else it is the system's.
 #[derive(Debug)]
 pub(crate) struct Counting;
 
@@ -20,14 +20,24 @@ pub(crate) struct Counted {
     pub(crate) bytes: i64,
 }
 
-/// Counts what `work` allocates, and all other threads meanwhile. Not to be nested.
-pub(crate) fn count<R>(work: impl FnOnce() -> R) -> (R, Counted) {
+/// Counts what all threads allocate from now on. Not to be nested.
+pub(crate) fn start() -> Counter {
     CALLS.store(0, Ordering::Relaxed);
     BYTES.store(0, Ordering::Relaxed);
     IS_ON.store(true, Ordering::SeqCst);
-    let result = work();
-    IS_ON.store(false, Ordering::SeqCst);
-    (result, Counted { calls: CALLS.load(Ordering::Relaxed), bytes: BYTES.load(Ordering::Relaxed) })
+    Counter(())
+}
+
+/// Counts until it is asked.
+#[derive(Debug)]
+#[must_use = "it counts until it is stopped"]
+pub(crate) struct Counter(());
+
+impl Counter {
+    pub(crate) fn stop(self) -> Counted {
+        IS_ON.store(false, Ordering::SeqCst);
+        Counted { calls: CALLS.load(Ordering::Relaxed), bytes: BYTES.load(Ordering::Relaxed) }
+    }
 }
 
 fn note(calls: u64, bytes: i64) {

@@ -1,6 +1,8 @@
 //! Rounds, interleaved: each contestant once in each, and who goes first rotates.
 
 use std::fmt;
+use std::hint::{black_box, spin_loop};
+use std::iter;
 use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -194,6 +196,20 @@ pub(crate) fn timed(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
+/// The least of so many passes: of work so short that one of them is not interrupted, on a machine that others use, too.
+///
+/// # Panics
+///
+/// If there is none.
+pub(crate) fn best(passes: usize, pass: impl FnMut() -> Duration) -> Duration {
+    iter::repeat_with(pass).take(passes).min().expect("a pass")
+}
+
+/// What a consumer does with a batch, where it does nothing.
+pub(crate) fn look<T>(batch: &[T]) {
+    black_box(batch);
+}
+
 pub(crate) fn per_item(time: Duration, items: u64) -> f64 {
     time.as_nanos() as f64 / items as f64
 }
@@ -231,7 +247,7 @@ impl Patience {
     pub(crate) fn wait(&mut self) {
         if self.spins < Self::SPINS {
             self.spins += 1;
-            std::hint::spin_loop();
+            spin_loop();
         } else {
             thread::yield_now();
         }

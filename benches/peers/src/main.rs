@@ -9,7 +9,10 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock, and its producers keep a rate by sleeping")]
 
 mod allocations;
+#[cfg(test)]
+mod conservation;
 mod harness;
+mod living;
 mod machine;
 mod options;
 mod payload;

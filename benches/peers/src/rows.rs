@@ -2,9 +2,18 @@
 
 mod drain;
 mod full;
+mod growth;
+mod idle;
+mod memory;
+mod overload;
+mod pace;
+mod pipeline;
 mod polling;
 mod push;
+mod waiting;
 
+#[cfg(test)]
+pub(crate) use self::overload::run as overloaded;
 use crate::harness::Contest;
 use crate::options::Form;
 
@@ -22,5 +31,18 @@ use enter;
 
 /// All rows, in the order of the table.
 pub(crate) fn all(form: Form) -> Vec<Contest> {
-    [push::rows(form), drain::rows(form), polling::rows(form), full::rows(form)].into_iter().flatten().collect()
+    let kinds = [
+        push::rows,
+        drain::rows,
+        polling::rows,
+        full::rows,
+        waiting::rows,
+        pipeline::rows,
+        pace::rows,
+        idle::rows,
+        memory::rows,
+        overload::rows,
+        growth::rows,
+    ];
+    kinds.into_iter().flat_map(|rows| rows(form)).collect()
 }

@@ -62,7 +62,8 @@ impl<T: Send + 'static> Pipeline<T> for Ours<T> {
     }
 
     async fn finish(self) {
-        self.queue.drain(Duration::MAX).await;
+        let report = self.queue.drain(Duration::MAX).await;
+        assert!(report.leftovers.is_empty(), "there is no deadline");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use super::enter;
-use crate::harness::{Contest, Limit, per_item, race};
+use crate::harness::{Contest, Limit, best, per_item, race};
 use crate::options::Form;
 use crate::peer::{Evicting, Peer, Queue, TryPush};
 use crate::peers::{
@@ -11,7 +11,7 @@ use crate::peers::{
     Thingbuf, Tokio,
 };
 
-const ITEMS: u64 = 400_000;
+const ITEMS: u64 = 200_000;
 const CAPACITY: u64 = 1_000;
 
 pub(crate) fn rows(form: Form) -> Vec<Contest> {
@@ -40,11 +40,13 @@ fn evict<Q: Evicting<u64>>(producers: u64, items: u64) -> f64 {
     let queue = Q::bounded(CAPACITY as usize);
     (0..CAPACITY).for_each(|item| queue.push(item));
     let share = items / producers;
-    let workers = (0..producers).map(|_| {
-        let queue = queue.clone();
-        move || (0..share).for_each(|item| queue.push(black_box(item)))
-    });
-    per_item(race(workers), share * producers)
+    let pass = || {
+        race((0..producers).map(|_| {
+            let queue = queue.clone();
+            move || (0..share).for_each(|item| queue.push(black_box(item)))
+        }))
+    };
+    per_item(best(passes(producers), pass), share * producers)
 }
 
 fn refuse_row(producers: u64, items: u64) -> Contest {
@@ -62,19 +64,25 @@ fn refuse<Q: Queue<u64>>(producers: u64, items: u64) -> f64
 where
     Q::Sender: Clone,
 {
-    // thingbuf rounds the capacity up, so it is filled until it says no.
     let (mut sender, _receiver) = Q::bounded(CAPACITY as usize);
     while sender.try_push(0).is_ok() {}
     let share = items / producers;
-    let workers = (0..producers).map(|_| {
-        let mut sender = sender.clone();
-        move || {
-            for item in 0..share {
-                assert!(black_box(sender.try_push(item)).is_err(), "it is full");
+    let pass = || {
+        race((0..producers).map(|_| {
+            let mut sender = sender.clone();
+            move || {
+                for item in 0..share {
+                    assert!(black_box(sender.try_push(item)).is_err(), "it is full");
+                }
             }
-        }
-    });
-    per_item(race(workers), share * producers)
+        }))
+    };
+    per_item(best(passes(producers), pass), share * producers)
+}
+
+/// Several threads have one pass: in the least of several they would have run one after the other.
+fn passes(producers: u64) -> usize {
+    if producers == 1 { 5 } else { 1 }
 }
 
 fn threads(count: u64) -> String {

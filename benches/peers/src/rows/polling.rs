@@ -1,11 +1,11 @@
 //! Producers against a consumer that never sleeps, or that looks every now and then.
 
-use std::hint::{black_box, spin_loop};
+use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::enter;
-use crate::harness::{Contest, Limit, Patience, per_item, race};
+use crate::harness::{Contest, Limit, Patience, look, per_item, race};
 use crate::options::Form;
 use crate::peer::{Drain, Peer, Queue, TryPush};
 use crate::peers::{
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_micros(30);
 
 pub(crate) fn rows(form: Form) -> Vec<Contest> {
     let items = form.items(ITEMS);
-    vec![polling(1, items), polling(2, items), polling(4, items), every_now_and_then(items)]
+    vec![polling(1, items), polling(2, items), polling(4, items), now_and_then_row(items)]
 }
 
 fn polling(producers: u64, items: u64) -> Contest {
@@ -59,7 +59,7 @@ fn poll<S: TryPush<u64>>(senders: Vec<S>, mut receiver: impl Drain<u64>, items: 
         let mut patience = Patience::default();
         let mut count = 0;
         while count < total {
-            match receiver.drain(|batch| drop(black_box(batch))) {
+            match receiver.drain(look) {
                 0 => patience.wait(),
                 some => {
                     count += some as u64;
@@ -82,17 +82,17 @@ fn push_all(mut sender: impl TryPush<u64>, items: u64) {
     }
 }
 
-fn every_now_and_then(items: u64) -> Contest {
+fn now_and_then_row(items: u64) -> Contest {
     let about = "One thread pushes, by whose time it goes; another takes out all that is there, every 30 us.";
     let contest = Contest::new("consumer drains every 30 us", "ns/item", about);
-    enter!(contest, look::<_>(items):
+    enter!(contest, now_and_then::<_>(items):
         Ours<u64>, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<u64>, ConcurrentQueue<u64>,
         MutexDeque<u64>, Rtrb)
     .mark(Limit::Of(Tokio::NAME, 0.30))
     .ambition(Limit::Of(Rtrb::NAME, 1.0))
 }
 
-fn look<Q: Queue<u64>>(items: u64) -> f64 {
+fn now_and_then<Q: Queue<u64>>(items: u64) -> f64 {
     let (sender, mut receiver) = Q::bounded(ROOMY);
     let is_over = AtomicBool::new(false);
     let mut time = Duration::ZERO;
@@ -105,7 +105,7 @@ fn look<Q: Queue<u64>>(items: u64) -> f64 {
     let consumer = Box::new(|| {
         while !is_over.load(Ordering::Relaxed) {
             let next = Instant::now() + PAUSE;
-            while receiver.drain(|batch| drop(black_box(batch))) > 0 {}
+            while receiver.drain(look) > 0 {}
             while Instant::now() < next {
                 spin_loop();
             }
