@@ -11,8 +11,8 @@ use crate::living::{Living, Token};
 use crate::peer::{Drain, Evicting, LINGER, Pipeline, Push, Queue, Settings, TryPush};
 use crate::peers::{
     ArrayQueue, AsyncChannel, Broadcast, ChunksTimeout, ConcurrentQueue, Crossfire, EmitBatcher, EmitTruncating,
-    Evictor, Flume, Forced, FuturesBatch, Interval, Kanal, Lingering, MutexDeque, MutexNotify, Ours, OursEvicting,
-    Rtrb, Thingbuf, Tokio,
+    Evictor, Flume, Forced, FuturesBatch, Interval, Kanal, Lingering, MutexDeque, MutexNotify, Ours, OursEager,
+    OursEvicting, Rtrb, Thingbuf, Tokio,
 };
 use crate::rows::overloaded;
 use crate::sink::{Sink, Work};
@@ -86,6 +86,7 @@ macro_rules! queues {
 
 queues! {
     ours: Ours<u64>,
+    ours_eager: OursEager,
     tokio: Tokio,
     kanal: Kanal,
     flume: Flume,

@@ -1,7 +1,7 @@
 //! Rounds, interleaved: each contestant once in each, and who goes first rotates.
 
 use std::fmt;
-use std::hint::{black_box, spin_loop};
+use std::hint::spin_loop;
 use std::iter;
 use std::sync::{Barrier, OnceLock};
 use std::thread;
@@ -125,7 +125,7 @@ impl Contest {
             Score { name: contestant.name, rounds }
         });
         let scores = scores.collect();
-        Outcome { name: self.name, about: self.about, measures: self.measures, scores }
+        Outcome { name: self.name, about: self.about, measures: self.measures, scores, baseline: self.baseline }
     }
 }
 
@@ -150,6 +150,7 @@ pub(crate) struct Outcome {
     pub(crate) about: &'static str,
     pub(crate) measures: Vec<Measure>,
     pub(crate) scores: Vec<Score>,
+    pub(crate) baseline: Option<&'static str>,
 }
 
 /// The figures of a contestant, by round and measure.
@@ -203,11 +204,6 @@ pub(crate) fn timed(work: impl FnOnce()) -> Duration {
 /// If there is none.
 pub(crate) fn best(passes: usize, pass: impl FnMut() -> Duration) -> Duration {
     iter::repeat_with(pass).take(passes).min().expect("a pass")
-}
-
-/// What a consumer does with a batch, where it does nothing.
-pub(crate) fn look<T>(batch: &[T]) {
-    black_box(batch);
 }
 
 pub(crate) fn per_item(time: Duration, items: u64) -> f64 {

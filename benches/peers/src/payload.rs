@@ -1,11 +1,21 @@
 //! What is pushed.
 
+use std::hint::black_box;
+
 /// An item, made from its number.
 pub(crate) trait Payload: Clone + Default + Send + Sync + Unpin + 'static {
     const NAME: &'static str;
 
     /// Items 0 to `items - 1`. One that costs an allocation is made before the first is asked for.
     fn supply(items: u64) -> impl Iterator<Item = Self> + Send;
+
+    /// A part of it, so that a consumer has looked at the item.
+    fn part(&self) -> u64;
+}
+
+/// What a consumer does with a batch, where it does nothing else: it looks at each item.
+pub(crate) fn look<T: Payload>(batch: &[T]) {
+    black_box(batch.iter().map(T::part).fold(0, u64::wrapping_add));
 }
 
 impl Payload for u64 {
@@ -13,6 +23,10 @@ impl Payload for u64 {
 
     fn supply(items: u64) -> impl Iterator<Item = Self> + Send {
         0..items
+    }
+
+    fn part(&self) -> u64 {
+        *self
     }
 }
 
@@ -25,6 +39,10 @@ impl Payload for Bytes64 {
     fn supply(items: u64) -> impl Iterator<Item = Self> + Send {
         (0..items).map(|i| [i; 8])
     }
+
+    fn part(&self) -> u64 {
+        self[0]
+    }
 }
 
 /// 128 bytes: a larger one.
@@ -36,6 +54,10 @@ impl Payload for Bytes128 {
     fn supply(items: u64) -> impl Iterator<Item = Self> + Send {
         (0..items).map(|i| [i; 16])
     }
+
+    fn part(&self) -> u64 {
+        self[0]
+    }
 }
 
 impl Payload for String {
@@ -44,5 +66,9 @@ impl Payload for String {
     fn supply(items: u64) -> impl Iterator<Item = Self> + Send {
         let items: Vec<_> = (0..items).map(|i| format!("event {i}")).collect();
         items.into_iter()
+    }
+
+    fn part(&self) -> u64 {
+        self.len() as u64
     }
 }

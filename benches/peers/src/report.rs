@@ -66,7 +66,7 @@ pub(crate) fn block(outcome: &Outcome) -> String {
         let ours = outcome.score(OURS);
         for score in &outcome.scores {
             let ratio = ours
-                .filter(|_| score.name != OURS)
+                .filter(|_| score.name != OURS && Some(score.name) != outcome.baseline)
                 .map_or(String::new(), |ours| number(median_ratio(ours, score, index, measure.resolution)));
             let least = score.of(index).fold(f64::INFINITY, f64::min);
             let bar = |is_mark| bar_beside(measure, score.name, is_mark);

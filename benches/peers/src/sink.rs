@@ -8,9 +8,11 @@ use std::time::Duration;
 
 /// An asynchronous sink: it sees a batch, then works for a while.
 pub(crate) struct Sink<T> {
-    see: Arc<dyn Fn(&[T]) + Send + Sync>,
+    see: Arc<See<T>>,
     work: Work,
 }
+
+type See<T> = dyn Fn(&[T]) + Send + Sync;
 
 /// How long a sink takes for a batch.
 #[derive(Clone, Copy, Debug)]

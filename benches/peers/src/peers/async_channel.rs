@@ -97,6 +97,6 @@ impl<T: Clone + Send + 'static> Evicting<T> for Forced<T> {
     }
 
     fn push(&self, item: T) {
-        drop(self.sender.force_send(item).ok().expect("it is open"));
+        drop(self.sender.force_send(item).expect("it is open"));
     }
 }

@@ -58,6 +58,6 @@ impl<T: Send + 'static> Evicting<T> for ConcurrentQueue<T> {
     }
 
     fn push(&self, item: T) {
-        drop(self.0.force_push(item).ok().expect("it is open"));
+        assert!(self.0.force_push(item).is_ok(), "it is open");
     }
 }

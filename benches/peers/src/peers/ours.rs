@@ -22,15 +22,36 @@ impl<T> Peer for Ours<T> {
     const NAME: &'static str = OURS;
 }
 
-/// Without a sink: the batches are pulled.
+/// Without a sink: the batches are pulled, and come full or after their linger.
 impl<T: Send + 'static> Queue<T> for Ours<T> {
     type Sender = BackpressureController<T>;
     type Receiver = Batches<T>;
 
     fn bounded(capacity: usize) -> (Self::Sender, Self::Receiver) {
-        let builder = BackpressureController::builder(capacity).fixed(BATCH.min(capacity), Duration::ZERO);
-        builder.pull().expect("valid settings")
+        pulled(capacity, LINGER)
     }
+}
+
+/// The same without a linger: a batch is what is there.
+#[derive(Debug)]
+pub(crate) struct OursEager;
+
+impl Peer for OursEager {
+    const NAME: &'static str = "backpressure, no linger";
+}
+
+impl<T: Send + 'static> Queue<T> for OursEager {
+    type Sender = BackpressureController<T>;
+    type Receiver = Batches<T>;
+
+    fn bounded(capacity: usize) -> (Self::Sender, Self::Receiver) {
+        pulled(capacity, Duration::ZERO)
+    }
+}
+
+fn pulled<T: Send + 'static>(capacity: usize, linger: Duration) -> (BackpressureController<T>, Batches<T>) {
+    let builder = BackpressureController::builder(capacity).fixed(BATCH.min(capacity), linger);
+    builder.pull().expect("valid settings")
 }
 
 impl<T: Send + 'static> TryPush<T> for BackpressureController<T> {
@@ -167,5 +188,5 @@ pub(crate) fn undriven<T: Send + 'static>(
     strategy: Strategy<T>,
 ) -> (BackpressureController<T>, Flusher) {
     let builder = BackpressureController::builder(capacity).fixed(BATCH.min(capacity), LINGER).strategy(strategy);
-    builder.build(|batch: Batch<T>| async move { Ok(drop(batch)) }).expect("valid settings")
+    builder.build(|_: Batch<T>| async { Ok(()) }).expect("valid settings")
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use backpressure::{BackpressureController, Batch};
 
 use super::enter;
-use crate::harness::{Contest, Limit, OURS, best, look, one_thread, per_item, timed};
+use crate::harness::{Contest, Limit, OURS, best, one_thread, per_item, timed};
 use crate::options::Form;
-use crate::payload::{Bytes64, Bytes128, Payload};
+use crate::payload::{Bytes64, Bytes128, Payload, look};
 use crate::peer::{BATCH, Drain, LINGER, Peer, Queue, TryPush};
 use crate::peers::{
     ArrayQueue, AsyncChannel, ConcurrentQueue, Crossfire, Flume, Kanal, MutexDeque, Ours, Rtrb, Thingbuf, Tokio,

@@ -2,9 +2,9 @@
 
 use super::enter;
 use crate::allocations;
-use crate::harness::{Contest, Limit, look, one_thread};
+use crate::harness::{Contest, Limit, one_thread};
 use crate::options::Form;
-use crate::payload::{Bytes64, Payload};
+use crate::payload::{Bytes64, Payload, look};
 use crate::peer::{Drain, LINGER, Pipeline, Push, Queue, Settings, TryPush};
 use crate::peers::{
     ArrayQueue, AsyncChannel, ChunksTimeout, ConcurrentQueue, Crossfire, EmitBatcher, Flume, FuturesBatch, Kanal,

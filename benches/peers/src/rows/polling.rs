@@ -5,13 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::enter;
-use crate::harness::{Contest, Limit, Patience, look, per_item, race};
+use crate::harness::{Contest, Limit, Patience, per_item, race};
 use crate::options::Form;
+use crate::payload::look;
 use crate::peer::{Drain, Peer, Queue, TryPush};
 use crate::peers::{
-    ArrayQueue, AsyncChannel, ConcurrentQueue, Crossfire, Flume, Kanal, MutexDeque, Ours, Rtrb, Thingbuf, Tokio,
+    ArrayQueue, AsyncChannel, ConcurrentQueue, Crossfire, Flume, Kanal, MutexDeque, Ours, OursEager, Rtrb, Thingbuf,
+    Tokio,
 };
 
+/// A multiple of the batch: the last one is full, too, so that nothing waits for its linger.
 const ITEMS: u64 = 1_000_000;
 const CAPACITY: usize = 10_000;
 /// So much that it is never full, whoever pushes.
@@ -24,11 +27,12 @@ pub(crate) fn rows(form: Form) -> Vec<Contest> {
 }
 
 fn polling(producers: u64, items: u64) -> Contest {
-    let about = "Threads push, and try again when it is full; one thread takes out what is there, again and again.";
+    let about = "Threads push, and try again when it is full; one thread takes out what is there, again and again. \
+                 Ours gives full batches of 500, and others after 5 ms; without a linger it gives what is there.";
     let name = format!("polling consumer, {producers} producer{}", if producers == 1 { "" } else { "s" });
     let contest = Contest::new(name, "ns/item", about);
     let contest = enter!(contest, poll_shared::<_>(producers, items):
-        Ours<u64>, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<u64>, ConcurrentQueue<u64>,
+        Ours<u64>, OursEager, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<u64>, ConcurrentQueue<u64>,
         MutexDeque<u64>);
     let contest = contest.mark(Limit::Of(Tokio::NAME, 0.20)).ambition(Limit::Of(Kanal::NAME, 1.0));
     if producers > 1 {
@@ -86,7 +90,7 @@ fn now_and_then_row(items: u64) -> Contest {
     let about = "One thread pushes, by whose time it goes; another takes out all that is there, every 30 us.";
     let contest = Contest::new("consumer drains every 30 us", "ns/item", about);
     enter!(contest, now_and_then::<_>(items):
-        Ours<u64>, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<u64>, ConcurrentQueue<u64>,
+        Ours<u64>, OursEager, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<u64>, ConcurrentQueue<u64>,
         MutexDeque<u64>, Rtrb)
     .mark(Limit::Of(Tokio::NAME, 0.30))
     .ambition(Limit::Of(Rtrb::NAME, 1.0))

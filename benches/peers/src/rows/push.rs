@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::enter;
-use crate::harness::{Contest, Limit, OURS, best, look, per_item, timed};
+use crate::harness::{Contest, Limit, OURS, best, per_item, timed};
 use crate::options::Form;
-use crate::payload::{Bytes64, Bytes128, Payload};
+use crate::payload::{Bytes64, Bytes128, Payload, look};
 use crate::peer::{Drain, Peer, Queue, TryPush};
 use crate::peers::{
     ArrayQueue, AsyncChannel, ConcurrentQueue, Crossfire, Flume, Kanal, MutexDeque, Ours, Rtrb, Thingbuf, Tokio,
