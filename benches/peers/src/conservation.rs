@@ -2,9 +2,10 @@
 //! would be fast for nothing.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use crate::harness::{Patience, race, two_workers};
 use crate::living::{Living, Token};
@@ -18,6 +19,8 @@ use crate::rows::overloaded;
 use crate::sink::{Sink, Work};
 
 const ITEMS: u64 = 20_000;
+/// Far above what any of it takes: whoever is stuck has failed.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The items of a producer carry its number.
 fn item(producer: u64, number: u64) -> u64 {
@@ -52,9 +55,11 @@ fn queue_conserves<Q: Queue<u64>>(senders: impl FnOnce(Q::Sender) -> Vec<Q::Send
     let pushes = (0..).zip(senders).map(|(producer, mut sender)| {
         Box::new(move || {
             let mut patience = Patience::default();
+            let start = Instant::now();
             for number in 0..ITEMS {
                 let mut offered = item(producer, number);
                 while let Err(back) = sender.try_push(offered) {
+                    assert!(start.elapsed() < LIMIT, "nobody takes anything out");
                     offered = back;
                     patience.wait();
                 }
@@ -134,7 +139,8 @@ fn pipeline_conserves_from<P: Pipeline<u64> + 'static>(settings: Settings, is_th
             runtime.block_on(task).expect("no panic");
         }
     }
-    runtime.block_on(pipeline.finish());
+    let end = runtime.block_on(async { timeout(LIMIT, pipeline.finish()).await });
+    assert!(end.is_ok(), "the sink has not seen all");
     assert_conserved(&seen.lock(), PRODUCERS);
 }
 
