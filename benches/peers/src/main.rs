@@ -28,6 +28,7 @@ use std::fs;
 use std::process::ExitCode;
 
 use crate::allocations::Counting;
+use crate::harness::timers;
 use crate::options::{HELP, Options};
 use crate::peers::Crossfire;
 
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     Crossfire::prepare();
+    let _inside = timers().enter();
     run(contests, &options)
 }
 
