@@ -32,8 +32,8 @@ fn polling(producers: u64, items: u64) -> Contest {
     let name = format!("polling consumer, {producers} producer{}", if producers == 1 { "" } else { "s" });
     let contest = Contest::new(name, "ns/item", about);
     let contest = enter!(contest, poll_shared::<_>(producers, items):
-        Ours<u64>, OursEager, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<u64>, ConcurrentQueue<u64>,
-        MutexDeque<u64>);
+        Ours<u64>, OursEager, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<u64>,
+        ConcurrentQueue<u64>, MutexDeque<u64>);
     let contest = contest.mark(Limit::Of(Tokio::NAME, 0.20)).ambition(Limit::Of(Kanal::NAME, 1.0));
     if producers > 1 {
         return contest;
@@ -90,8 +90,8 @@ fn now_and_then_row(items: u64) -> Contest {
     let about = "One thread pushes, by whose time it goes; another takes out all that is there, every 30 us.";
     let contest = Contest::new("consumer drains every 30 us", "ns/item", about);
     enter!(contest, now_and_then::<_>(items):
-        Ours<u64>, OursEager, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<u64>, ConcurrentQueue<u64>,
-        MutexDeque<u64>, Rtrb)
+        Ours<u64>, OursEager, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<u64>,
+        ConcurrentQueue<u64>, MutexDeque<u64>, Rtrb)
     .mark(Limit::Of(Tokio::NAME, 0.30))
     .ambition(Limit::Of(Rtrb::NAME, 1.0))
 }
