@@ -3,7 +3,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// Counts allocations and living bytes, of all threads, between [`start`] and [`Counter::stop`]; else it is the system's.
+/// Counts allocations and living bytes, of all threads, between [`start`] and [`Counter::stop`]; else it is the
+/// system's.
 #[derive(Debug)]
 pub(crate) struct Counting;
 

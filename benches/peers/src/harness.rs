@@ -1,5 +1,6 @@
 //! Rounds, interleaved: each contestant once in each, and who goes first rotates.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::spin_loop;
 use std::iter;
@@ -7,7 +8,10 @@ use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::runtime::{self, Runtime};
+
+use crate::peer::Peer;
 
 /// The contestant that is judged, in every contest.
 pub(crate) const OURS: &str = "backpressure";
@@ -167,6 +171,26 @@ impl Score {
     }
 }
 
+/// What contestants have lost without a word, by name.
+static LOSSES: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
+
+/// Items that were pushed, and that the sink has not seen once all was over.
+///
+/// # Panics
+///
+/// If they are ours.
+pub(crate) fn note_losses<P: Peer>(items: u64) {
+    assert!(items == 0 || P::NAME != OURS, "{items} items have not arrived");
+    if items > 0 {
+        *LOSSES.lock().entry(P::NAME).or_default() += items;
+    }
+}
+
+/// All that was lost so far.
+pub(crate) fn losses() -> BTreeMap<&'static str, u64> {
+    LOSSES.lock().clone()
+}
+
 /// Runs each piece of work on a thread of its own, all from the same moment on, until the last one is done.
 pub(crate) fn race<W: FnOnce() + Send>(workers: impl IntoIterator<Item = W>) -> Duration {
     let workers: Vec<W> = workers.into_iter().collect();
@@ -197,7 +221,7 @@ pub(crate) fn timed(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// The least of so many passes: of work so short that one of them is not interrupted, on a machine that others use, too.
+/// The least of so many passes: of work so short that one of them is not interrupted, on a machine that others use.
 ///
 /// # Panics
 ///

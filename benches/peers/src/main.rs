@@ -1,8 +1,8 @@
 //! The crate beside the queues that people use otherwise: `cargo run --release`.
 //!
-//! All of them in one process, in rounds in which each does the same work once. The table shows medians over the rounds,
-//! and the median of the ratios within a round, which hold on a noisy machine where absolute times do not. A *mark* is a
-//! ratio or a figure that must be met, else the program ends with status 1; an *ambition* is shown.
+//! All of them in one process, in rounds in which each does the same work once. The table shows medians over the
+//! rounds, and the median of the ratios within a round, which hold on a noisy machine where absolute times do not. A
+//! *mark* is a ratio or a figure that must be met, else the program ends with status 1; an *ambition* is shown.
 //!
 //! `peers` has the contestants, each in a file that shows how it is used; `rows` what they do; `harness` the rounds.
 
@@ -78,7 +78,7 @@ fn run(contests: Vec<harness::Contest>, options: &Options) -> ExitCode {
         blocks.push_str(&block);
         verdicts.extend(report::judge(&outcome));
     }
-    let summary = report::summary(&verdicts);
+    let summary = report::summary(&verdicts) + &report::faults(&harness::losses());
     println!("{summary}");
     if let Err(error) = write(options, &format!("{head}{summary}\n## All figures\n{blocks}")) {
         eprintln!("{}: {error}", options.markdown.display());

@@ -68,8 +68,8 @@ pub(crate) trait Channel<T>: Peer {
 
 /// The consumer's end of a [`Channel`].
 pub(crate) trait Receive<T>: Send + 'static {
-    /// Waits for an item, then moves what is there behind `batch`, up to `most` items if the channel can be told; nothing
-    /// once the channel is closed and empty. Cancel-safe.
+    /// Waits for an item, then moves what is there behind `batch`, up to `most` items if the channel can be told;
+    /// nothing once the channel is closed and empty. Cancel-safe.
     fn receive(&mut self, batch: &mut Vec<T>, most: usize) -> impl Future<Output = ()> + Send;
 }
 

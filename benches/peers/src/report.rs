@@ -1,5 +1,6 @@
 //! The tables, which are Markdown and read well on a terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 
 use crate::harness::{Bar, Limit, Measure, OURS, Outcome, Score};
@@ -106,6 +107,15 @@ pub(crate) fn summary(verdicts: &[Verdict]) -> String {
             ]);
         }
         let _ = write!(text, "{table}");
+    }
+    text
+}
+
+/// What somebody lost in rows in which nothing may be lost.
+pub(crate) fn faults(losses: &BTreeMap<&str, u64>) -> String {
+    let mut text = String::new();
+    for (name, items) in losses {
+        let _ = writeln!(text, "\n{name} has lost {items} items on the way to the sink, without a word.");
     }
     text
 }

@@ -1,4 +1,7 @@
 //! kanal: a lock around a deque, which hands over to a receiver that waits.
+//!
+//! A receive that is dropped while an item is handed over to it, as by a timeout, takes the item with it. The loop with
+//! a linger loses one every now and then; the report says so.
 
 use kanal::{AsyncReceiver, AsyncSender, Receiver, Sender};
 

@@ -1,4 +1,4 @@
-//! The loop that people write around a channel: a full batch, or what came before the linger of its first item was over.
+//! The loop that people write around a channel: a full batch, or what came within the linger of its first item.
 
 use std::marker::PhantomData;
 

@@ -16,8 +16,8 @@ const CALM: Duration = Duration::from_millis(700);
 
 pub(crate) fn rows(form: Form) -> Vec<Contest> {
     let span = Duration::from_millis(form.millis(MILLIS));
-    let about = "A thousand items have gone through; then, 0.7 s later, nothing happens for a second. What a runtime uses \
-                 alone is taken off.";
+    let about = "A thousand items have gone through; then, 0.7 s later, nothing happens for a second. What a runtime \
+                 uses alone is taken off.";
     let contest = Contest::of_several("idle", about)
         .measure("CPU", "ms/s", 0.05)
         .ambition(Limit::Of(<Tokio as Channel<u64>>::LOOP, 1.0))
