@@ -39,14 +39,14 @@ fn evict_row(producers: u64, mark: f64, items: u64) -> Contest {
 fn evict<Q: Evicting<u64>>(producers: u64, items: u64) -> f64 {
     let queue = Q::bounded(CAPACITY as usize);
     (0..CAPACITY).for_each(|item| queue.push(item));
-    let share = items / producers;
+    let (passes, share) = passes(producers, items);
     let pass = || {
         race((0..producers).map(|_| {
             let queue = queue.clone();
             move || (0..share).for_each(|item| queue.push(black_box(item)))
         }))
     };
-    per_item(best(passes(producers), pass), share * producers)
+    per_item(best(passes, pass), share * producers)
 }
 
 fn refuse_row(producers: u64, items: u64) -> Contest {
@@ -66,7 +66,7 @@ where
 {
     let (mut sender, _receiver) = Q::bounded(CAPACITY as usize);
     while sender.try_push(0).is_ok() {}
-    let share = items / producers;
+    let (passes, share) = passes(producers, items);
     let pass = || {
         race((0..producers).map(|_| {
             let mut sender = sender.clone();
@@ -77,12 +77,13 @@ where
             }
         }))
     };
-    per_item(best(passes(producers), pass), share * producers)
+    per_item(best(passes, pass), share * producers)
 }
 
-/// Several threads have one pass: in the least of several they would have run one after the other.
-fn passes(producers: u64) -> usize {
-    if producers == 1 { 5 } else { 1 }
+/// How many passes a round has, and how many items a producer pushes in each. Several threads have one pass: in the
+/// least of several they would have run one after the other.
+fn passes(producers: u64, items: u64) -> (usize, u64) {
+    if producers == 1 { (10, items / 10) } else { (1, items / producers) }
 }
 
 fn threads(count: u64) -> String {
