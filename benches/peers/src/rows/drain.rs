@@ -1,0 +1,77 @@
+//! A consumer alone: it takes out what lies there.
+
+use std::time::Duration;
+
+use backpressure::{BackpressureController, Batch};
+
+use super::enter;
+use crate::harness::{Contest, Limit, OURS, best, one_thread, per_item, timed};
+use crate::options::Form;
+use crate::payload::{Bytes64, Bytes128, Payload, look};
+use crate::peer::{BATCH, Drain, LINGER, Peer, Queue, TryPush};
+use crate::peers::{
+    ArrayQueue, AsyncChannel, ConcurrentQueue, Crossfire, Flume, Kanal, MutexDeque, Ours, Rtrb, Thingbuf, Tokio,
+};
+
+const ITEMS: u64 = 50_000;
+const PASSES: usize = 5;
+
+pub(crate) fn rows(form: Form) -> Vec<Contest> {
+    let items = form.items(ITEMS);
+    let bars = |contest: Contest| contest.ambition(Limit::Of(Tokio::NAME, 0.30)).ambition(SWAP);
+    vec![
+        row::<u64>(items).mark(Limit::Of(Tokio::NAME, 0.30)).ambition(SWAP),
+        bars(row::<Bytes64>(items)),
+        bars(row::<Bytes128>(items)),
+        bars(row::<String>(items)),
+    ]
+}
+
+const SWAP: Limit = Limit::Of("Mutex<VecDeque>", 1.0);
+
+fn row<T: Payload>(items: u64) -> Contest {
+    let about = "One thread takes out and drops what is there, in batches of 500, or all at once where a peer does so.";
+    let contest = Contest::new(format!("drain, {}", T::NAME), "ns/item", about)
+        .enter(OURS, move || flush::<T>(items))
+        .enter("backpressure, pulled", move || drain::<Ours<T>, T>(items));
+    enter!(contest, drain::<_, T>(items):
+        Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<T>, ConcurrentQueue<T>, MutexDeque<T>, Rtrb)
+}
+
+fn drain<Q: Queue<T>, T: Payload>(items: u64) -> f64 {
+    let (mut sender, mut receiver) = Q::bounded(items as usize);
+    let pass = || {
+        for item in T::supply(items) {
+            assert!(sender.try_push(item).is_ok(), "there is room");
+        }
+        let mut count = 0;
+        timed(|| {
+            while count < items {
+                count += receiver.drain(look) as u64;
+            }
+        })
+    };
+    per_item(best(PASSES, pass), items)
+}
+
+/// By the flusher, into a sink.
+fn flush<T: Payload>(items: u64) -> f64 {
+    per_item(best(PASSES, || flush_once::<T>(items)), items)
+}
+
+fn flush_once<T: Payload>(items: u64) -> Duration {
+    let builder = BackpressureController::builder(items as usize).fixed(BATCH, LINGER);
+    let sink = |batch: Batch<T>| async move {
+        look(&batch);
+        Ok(())
+    };
+    let (queue, flusher) = builder.build(sink).expect("valid settings");
+    for item in T::supply(items) {
+        assert!(queue.try_push(item).is_ok(), "there is room");
+    }
+    queue.close();
+    let runtime = one_thread();
+    let time = timed(|| runtime.block_on(flusher).expect("a runtime with time"));
+    assert_eq!(queue.snapshot().delivered, items);
+    time
+}

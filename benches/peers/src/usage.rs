@@ -1,0 +1,54 @@
+//! What the process has used so far, by the kernel's account.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Sub;
+
+/// CPU time and the times that a thread went to sleep, of all threads of the process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// User and system time, in milliseconds.
+    pub(crate) cpu: f64,
+    /// Voluntary context switches: each is a thread that has nothing to do, and so stands for a wake-up.
+    pub(crate) switches: f64,
+}
+
+impl Usage {
+    /// # Panics
+    ///
+    /// If the kernel has no account of the process, which it always has.
+    pub(crate) fn now() -> Self {
+        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the pointer is to a `rusage`, which the call fills in.
+        let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+        assert_eq!(result, 0, "getrusage: {}", io::Error::last_os_error());
+        // SAFETY: it was zeroed, which is a value of these integers, and then filled in.
+        let usage = unsafe { usage.assume_init() };
+        let ms = |time: libc::timeval| time.tv_sec as f64 * 1e3 + time.tv_usec as f64 / 1e3;
+        Self { cpu: ms(usage.ru_utime) + ms(usage.ru_stime), switches: usage.ru_nvcsw as f64 }
+    }
+}
+
+impl Sub for Usage {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self { cpu: self.cpu - earlier.cpu, switches: self.switches - earlier.switches }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn sleeping_is_a_switch() {
+        let start = Usage::now();
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let used = Usage::now() - start;
+        assert!(used.switches >= 10.0 && used.cpu < 1000.0, "{used:?}");
+    }
+}
