@@ -17,8 +17,12 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 # A run must not depend on what the caller's shell has set; checks with flags of their own set them where they run.
 unset RUSTFLAGS RUSTDOCFLAGS CARGO_BUILD_TARGET CARGO_TARGET_DIR RUSTC_BOOTSTRAP
 
+# What a check has to put away at its end; one that has something defines it anew.
+clean_up() { :; }
+
 finish() {
     local code=$?
+    clean_up || printf '[%s] could not put everything away\n' "$check" >&2
     if [ "$code" -eq 0 ] && [ -n "$did" ]; then
         rm -rf "target/ci/$check.$$"
         printf '[%s] ok in %d s: %s\n' "$check" "$SECONDS" "$did"
@@ -130,6 +134,45 @@ need_valgrind() {
     need_program apt-get "getting valgrind, which is not there,"
     apt-get -qq install -y valgrind >/dev/null 2>&1 || { apt-get -qq update && apt-get -qq install -y valgrind >/dev/null; } ||
         fail "valgrind is missing and cannot be installed"
+}
+
+# PostgreSQL's programs, out of Debian's packages if they are not there; nothing is installed or started. Sets
+# postgres_bin and postgres_libraries.
+need_postgres() {
+    local began=$SECONDS root=$tools/postgresql
+    find_postgres && return
+    need_program apt-get "getting PostgreSQL, which is not there,"
+    need_program dpkg-deb "unpacking PostgreSQL"
+    rm -rf "$root"
+    mkdir -p "$root/archives/partial"
+    {
+        fetch_postgres "$root/archives" || { apt-get -qq update && fetch_postgres "$root/archives"; }
+    } || fail "PostgreSQL is missing and cannot be had from its packages"
+    for package in "$root"/archives/*.deb; do
+        dpkg-deb --extract "$package" "$root"
+    done
+    rm -rf "$root/archives"
+    find_postgres || fail "PostgreSQL was unpacked and cannot be run"
+    printf '[%s] unpacked %s in %d s\n' "$check" "$postgres_bin" "$((SECONDS - began))"
+}
+
+# The packages that the machine lacks, into DIRECTORY: fetch_postgres DIRECTORY
+fetch_postgres() {
+    apt-get -qq -y -o Debug::NoLocking=1 -o Dir::Cache::archives="$1" --no-install-recommends --download-only \
+        install postgresql
+}
+
+# The newest that can be run, of Debian's and of the ones unpacked here.
+find_postgres() {
+    local bin libraries
+    for bin in $(ls -d /usr/lib/postgresql/*/bin "$tools"/postgresql/usr/lib/postgresql/*/bin 2>/dev/null | sort -rV); do
+        libraries=${bin%/postgresql/*}/$(uname -m)-linux-gnu
+        LD_LIBRARY_PATH=$libraries "$bin/initdb" --version >/dev/null 2>&1 || continue
+        postgres_bin=$bin
+        postgres_libraries=$libraries
+        return
+    done
+    return 1
 }
 
 # Nightly with the runtime of a sanitizer (asan, tsan): need_sanitizer RUNTIME

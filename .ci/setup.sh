@@ -18,5 +18,6 @@ need cargo-fuzz
 need cargo-hack
 need cargo-public-api
 need_promtool
+need_postgres
 
-did="$(rustc --version), $(rustc +nightly --version), nextest, deny, fuzz, hack, public-api and promtool are there"
+did="$(rustc --version), $(rustc +nightly --version), nextest, deny, fuzz, hack, public-api, promtool and PostgreSQL are there"

@@ -1,26 +1,31 @@
 //! The options of the command line.
 
-use std::{env, fmt, num::NonZeroU64, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    num::{NonZeroU32, NonZeroU64, NonZeroUsize},
+    str::FromStr,
+    time::Duration,
+};
 
 use backpressure::Strategy;
 use clap::Parser;
 
-use crate::event::Event;
+use crate::{event::Event, store::Database};
 
 /// The largest batch, in rows. Beyond it a transaction costs little next to the rows in it.
 const LARGEST_BATCH: usize = 1_000;
 
-/// Writes events from several producers through a bounded buffer into a SQLite file, and proves that
-/// none went missing.
+/// Writes events from several producers through a bounded buffer into SQLite or PostgreSQL, and proves
+/// that none went missing.
 #[derive(Debug, Parser)]
 #[command(args_override_self = true)]
 #[command(after_help = "\
 Ctrl-C stops the producers, drains for at most 25 s and still balances; a second one leaves at once \
 (exit code 130).
 
-The exit code is 0 if the ledger, the producers and the file agree, also after a Ctrl-C, 1 if they do \
-not, and 2 if the run could not be made. The tables batch_writer, batch_writer_channel and \
-batch_writer_singly of the file are dropped at the start.")]
+The exit code is 0 if the ledger, the producers and the table agree, also after a Ctrl-C, 1 if they do \
+not or --at-least was missed, and 2 if the run could not be made. The tables batch_writer, \
+batch_writer_channel and batch_writer_singly of the database are dropped at the start.")]
 pub(crate) struct Args {
     /// What becomes of an event that finds no room: block, block-for:50ms, drop-oldest or drop-newest
     #[arg(long, default_value_t = Policy::Block)]
@@ -38,6 +43,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) events: u64,
 
+    /// Calls of the sink at once, each with a connection of its own to PostgreSQL; order holds with 1 only
+    #[arg(long, default_value = "1")]
+    pub(crate) slots: NonZeroUsize,
+
     /// How long each flush sleeps before it writes, such as 5ms
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) sink_delay: Duration,
@@ -46,17 +55,40 @@ pub(crate) struct Args {
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) fail_for: Duration,
 
-    /// The SQLite file [default: batch_writer.sqlite in the system's folder for temporary files]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) db: Option<PathBuf>,
+    /// Where the rows go: sqlite:FILE or postgres://USER@HOST:PORT/DATABASE
+    #[arg(long, value_name = "DATABASE", default_value_t)]
+    pub(crate) db: Database,
+
+    /// Leave out the ways of doing without a controller
+    #[arg(long)]
+    pub(crate) no_peers: bool,
+
+    /// Compare fixed settings with the builder's default instead, without an end to the events
+    #[arg(long)]
+    pub(crate) compare: bool,
+
+    /// How long a call of the sink should take at most, at p95
+    #[arg(long, default_value = "100ms", value_parser = humantime::parse_duration)]
+    pub(crate) target_latency: Duration,
+
+    /// How long each contender of the comparison runs before it is measured
+    #[arg(long, default_value = "1500ms", value_parser = humantime::parse_duration)]
+    pub(crate) warm_up: Duration,
+
+    /// How long each contender of the comparison is measured
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    pub(crate) window: Duration,
+
+    /// How often the best fixed setting and the builder's default take turns
+    #[arg(long, default_value = "15")]
+    pub(crate) rounds: NonZeroU32,
+
+    /// The part of the best fixed setting's rate that the default must reach, such as 0.95
+    #[arg(long, value_name = "RATIO")]
+    pub(crate) at_least: Option<f64>,
 }
 
 impl Args {
-    /// The SQLite file to write to.
-    pub(crate) fn file(&self) -> PathBuf {
-        self.db.clone().unwrap_or_else(|| env::temp_dir().join("batch_writer.sqlite"))
-    }
-
     /// The largest batch: half of a small capacity, so that producers fill one half while the sink
     /// writes the other.
     pub(crate) fn batch(&self) -> usize {

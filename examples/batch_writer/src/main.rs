@@ -1,16 +1,20 @@
-//! Writes a million events from several producers through a `BackpressureController` into a SQLite
-//! file, then proves that none went missing.
+//! Writes a million events from several producers through a `BackpressureController` into SQLite or
+//! PostgreSQL, then proves that none went missing.
 //!
 //! ```text
 //! cargo run --release -p batch_writer
 //! cargo run --release -p batch_writer -- --fail-for 2s --strategy drop-oldest
+//! cargo run --release -p batch_writer -- --db postgres://me@localhost/events --compare
 //! ```
 //!
-//! At the end stand the ledger of the controller, the rows that are in the file, whether the two
+//! At the end stand the ledger of the controller, the rows that are in the table, whether the two
 //! agree, and the rate beside two ways of doing without: one transaction for each row, and a plain
 //! channel. The exit code is 1 if any of them disagree, so the example is a test as well.
+//! The example's `README.md` says what it does with a database, and how fast it was.
 
 mod args;
+mod contest;
+mod error;
 mod event;
 mod peers;
 mod progress;
@@ -18,6 +22,7 @@ mod report;
 mod run;
 mod sink;
 mod store;
+mod timed;
 
 use std::process::{self, ExitCode};
 
@@ -28,7 +33,7 @@ use tokio::{runtime::Runtime, signal, sync::watch};
 use crate::{
     args::Args,
     report::{Comparison, grouped},
-    store::{Store, Table},
+    store::Table,
 };
 
 fn main() -> ExitCode {
@@ -47,22 +52,35 @@ fn run_all(args: &Args) -> anyhow::Result<ExitCode> {
     code
 }
 
-/// Runs the controller, checks it against the file, then runs the peers.
+/// Makes the run that was asked for; the first Ctrl-C ends it early.
 async fn measure(args: &Args) -> anyhow::Result<ExitCode> {
     let mut interrupt = interrupts();
-    let file = args.file();
-    Store::clear(&file).with_context(|| format!("cannot prepare {}", file.display()))?;
+    args.db.clear().await.with_context(|| format!("cannot prepare {}", args.db))?;
     announce(args);
+    if !args.compare {
+        return prove(args, &mut interrupt).await;
+    }
+    tokio::select! {
+        biased;
+        _ = interrupt.wait_for(|told| *told) => {
+            println!("interrupted: no comparison");
+            Ok(ExitCode::SUCCESS)
+        }
+        enough = contest::run(args) => Ok(if enough? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+    }
+}
 
-    let outcome = run::run(args, &mut interrupt).await?;
-    let count = store::count(&file, Table::Controller)?;
+/// Runs the controller, checks it against the table, then runs the peers.
+async fn prove(args: &Args, interrupt: &mut watch::Receiver<bool>) -> anyhow::Result<ExitCode> {
+    let outcome = run::run(args, interrupt).await?;
+    let count = args.db.count(Table::Controller).await?;
     report::print_ledger(&outcome);
     let balanced = report::print_checks(&outcome, count);
-    println!("\nthe rows are in {}", file.display());
+    println!("\nthe rows are in {}", args.db);
 
     if outcome.interrupted {
         println!("interrupted: no comparison");
-    } else {
+    } else if !args.no_peers {
         tokio::select! {
             biased;
             _ = interrupt.wait_for(|told| *told) => println!("interrupted: no comparison"),
@@ -72,7 +90,7 @@ async fn measure(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if balanced { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The same work without a controller, into tables of the same file.
+/// The same work without a controller, into tables of the same database.
 async fn compare(args: &Args) -> anyhow::Result<Comparison> {
     Ok(Comparison {
         channel: peers::channel(args).await.context("the channel failed")?,
@@ -81,15 +99,18 @@ async fn compare(args: &Args) -> anyhow::Result<Comparison> {
 }
 
 fn announce(args: &Args) {
-    println!(
-        "{} events from {} producers, strategy {}, capacity {}, at most {} to a batch, into {}",
-        grouped(args.events),
+    let events =
+        if args.compare { "events without end".to_owned() } else { format!("{} events", grouped(args.events)) };
+    print!(
+        "{events} from {} producers, strategy {}, capacity {}",
         args.producers,
         args.strategy,
-        grouped(args.capacity as u64),
-        grouped(args.batch() as u64),
-        args.file().display(),
+        grouped(args.capacity as u64)
     );
+    if !args.compare {
+        print!(", at most {} to a batch", grouped(args.batch() as u64));
+    }
+    println!(", into {}", args.db);
 }
 
 /// Becomes true at the first Ctrl-C; the second one leaves at once.

@@ -1,15 +1,15 @@
-//! Two ways of doing without a controller, into tables of the same file.
+//! Two ways of doing without a controller, into tables of the same database.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use tokio::{sync::mpsc, task};
+use anyhow::ensure;
+use tokio::sync::mpsc;
 
 use crate::{
     args::Args,
     event::Events,
     sink::{Chunk, Sink},
-    store::{self, Store, Table},
+    store::Table,
 };
 
 /// Rows of the row by row writer, which would take too long over a million.
@@ -37,7 +37,7 @@ impl Measured {
 /// A place of the channel is free again once its event is taken, not once it is written, so it holds a
 /// batch more than its capacity. It gives up at the first error, and what it had taken is gone.
 pub(crate) async fn channel(args: &Args) -> anyhow::Result<Measured> {
-    let sink = Sink::new(Store::create(&args.file(), Table::Channel)?, args.sink_delay, Duration::ZERO);
+    let mut sink = Sink::new(args.db.create(Table::Channel).await?, args.sink_delay, Duration::ZERO);
     let start = Instant::now();
     let (sender, mut receiver) = mpsc::channel(args.capacity);
     for (producer, share) in args.shares() {
@@ -60,36 +60,23 @@ pub(crate) async fn channel(args: &Args) -> anyhow::Result<Measured> {
         chunk.events.clear();
         chunk.first = rows;
     }
-    checked(args, Table::Channel, Measured { rows, elapsed: start.elapsed() })
+    checked(args, Table::Channel, Measured { rows, elapsed: start.elapsed() }).await
 }
 
-/// A transaction for each row, in a loop that has a thread to itself.
+/// A transaction for each row, in a loop of its own.
 pub(crate) async fn singly(args: &Args) -> anyhow::Result<Measured> {
-    let mut store = Store::create(&args.file(), Table::Singly)?;
-    let (events, delay) = (args.events.min(SINGLE_ROWS), args.sink_delay);
-    let work = task::spawn_blocking(move || -> rusqlite::Result<Measured> {
-        let start = Instant::now();
-        let mut rows = 0;
-        for event in Events::of(0, events) {
-            if start.elapsed() >= SINGLE_LIMIT {
-                break;
-            }
-            std::thread::sleep(delay);
-            store.insert(std::iter::once((rows, &event)))?;
-            rows += 1;
-        }
-        Ok(Measured { rows, elapsed: start.elapsed() })
-    });
-    let measured = work.await.context("the writing thread failed")??;
-    checked(args, Table::Singly, measured)
+    let mut store = args.db.create(Table::Singly).await?;
+    let (events, start) = (Events::of(0, args.events.min(SINGLE_ROWS)), Instant::now());
+    let rows = store.write_singly(events, args.sink_delay, start + SINGLE_LIMIT).await?;
+    checked(args, Table::Singly, Measured { rows, elapsed: start.elapsed() }).await
 }
 
 /// A peer that did not do its work is no peer.
-fn checked(args: &Args, table: Table, measured: Measured) -> anyhow::Result<Measured> {
-    let count = store::count(&args.file(), table)?;
+async fn checked(args: &Args, table: Table, measured: Measured) -> anyhow::Result<Measured> {
+    let count = args.db.count(table).await?;
     ensure!(
         count.rows == measured.rows && count.events == measured.rows,
-        "{} rows were written, but the file has {} of {} events",
+        "{} rows were written, but the table has {} of {} events",
         measured.rows,
         count.rows,
         count.events,

@@ -47,7 +47,7 @@ pub(crate) fn print_ledger(outcome: &Outcome) {
     }
 }
 
-/// Prints whether the ledger, the producers, the loss hook and the file agree, and tells if all do.
+/// Prints whether the ledger, the producers, the loss hook and the table agree, and tells if all do.
 pub(crate) fn print_checks(outcome: &Outcome, count: Count) -> bool {
     println!("\nchecks");
     let checks = checks(outcome, count);
@@ -63,7 +63,7 @@ pub(crate) fn print_checks(outcome: &Outcome, count: Count) -> bool {
 /// Prints how fast the controller was beside the others.
 pub(crate) fn print_comparison(args: &Args, outcome: &Outcome, peers: &Comparison) {
     let own = Measured { rows: outcome.totals.delivered, elapsed: outcome.elapsed };
-    println!("\nrate on this machine, into this file (and the controller's as a multiple of it)");
+    println!("\nrate on this machine, into this database (and the controller's as a multiple of it)");
     let contenders = [
         ("the controller", own),
         ("a channel and recv_many", peers.channel),
@@ -139,7 +139,7 @@ fn rows(count: Count, totals: &Snapshot, not_returned: u64) -> Result<String, St
     if (1..=not_returned).contains(&late) {
         return Ok(format!("{} of the abandoned were written after the deadline", grouped(late)));
     }
-    equal(("in the file", count.rows), ("delivered", totals.delivered))
+    equal(("in the table", count.rows), ("delivered", totals.delivered))
 }
 
 fn equal((left_name, left): (&str, u64), (right_name, right): (&str, u64)) -> Result<String, String> {

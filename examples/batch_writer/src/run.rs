@@ -10,14 +10,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use backpressure::{BackpressureController, Batch, DrainReport, Loss, PushError, Snapshot};
+use backpressure::{BackpressureController, DrainReport, Loss, PushError, Snapshot};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     args::Args,
     event::{Event, Events},
     progress::{Audits, Progress},
-    sink::{Sink, SinkError},
+    sink::Sink,
     store::{Store, Table},
 };
 
@@ -25,10 +25,10 @@ use crate::{
 const LINGER: Duration = Duration::from_millis(5);
 
 /// How long a flush may take, apart from the delay that was asked for.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the store may take for what is left after a Ctrl-C.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(25);
+pub(crate) const DRAIN_DEADLINE: Duration = Duration::from_secs(25);
 
 /// What is known when all is over.
 #[derive(Debug)]
@@ -60,11 +60,11 @@ impl AddAssign for Tally {
     }
 }
 
-/// Makes the events, and waits until the file has all that were accepted, or for the drain after an
+/// Makes the events, and waits until the table has all that were accepted, or for the drain after an
 /// `interrupt`.
 pub(crate) async fn run(args: &Args, interrupt: &mut watch::Receiver<bool>) -> anyhow::Result<Outcome> {
     let heard = Arc::new(AtomicU64::new(0));
-    let store = Store::create(&args.file(), Table::Controller).context("cannot create the table")?;
+    let store = args.db.create(Table::Controller).await.context("cannot create the table")?;
     let controller = build(args, store, &heard).context("the options do not fit together")?;
     let progress = Progress::start(controller.downgrade(), args.events);
 
@@ -102,9 +102,7 @@ fn build(
         .on_loss(move |_: Loss<Event>| {
             heard.fetch_add(1, Ordering::Relaxed); // Relaxed: a count, read at the end
         })
-        .spawn_with(Sink::new(store, args.sink_delay, args.fail_for), |sink: Sink, batch: Batch<Event>| async move {
-            sink.write(batch).await.map(drop).map_err(SinkError::verdict)
-        })
+        .spawn_concurrent(args.slots.get(), Sink::new(store, args.sink_delay, args.fail_for))
 }
 
 /// Waits for the producers and then for the store to have caught up, however long that takes.

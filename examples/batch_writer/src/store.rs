@@ -1,12 +1,31 @@
-//! The SQLite file: a transaction for each batch, a row for each event.
+//! Where the rows go: a database, a table of it, a row for each event.
 
-use std::path::Path;
+use std::{
+    env,
+    fmt::{self, Display},
+    path::PathBuf,
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+use anyhow::{anyhow, bail};
+use tokio_postgres::Config;
 
-use crate::event::Event;
+use crate::{error::WriteError, event::Event};
 
-/// The tables of the file, one for each contender.
+pub(crate) mod postgres;
+pub(crate) mod sqlite;
+
+/// Events and the numbers under which they are stored.
+pub(crate) trait Rows: Send + Sync + 'static {
+    fn rows(&self) -> impl Iterator<Item = (u64, &Event)> + Send;
+
+    /// Some of them may be stored already, by an attempt that did not live to tell.
+    fn were_sent_before(&self) -> bool;
+}
+
+/// The tables of a database, one for each contender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Table {
     Controller,
@@ -26,60 +45,106 @@ impl Table {
     }
 }
 
-/// One connection that writes to one table.
-#[derive(Debug)]
-pub(crate) struct Store {
-    connection: Connection,
-    insert: String,
+/// A database that can be named on a command line.
+#[derive(Debug, Clone)]
+pub(crate) enum Database {
+    Sqlite(PathBuf),
+    Postgres(Arc<Config>),
 }
 
-impl Store {
-    /// Drops the tables of an earlier run, whose rows would be counted as ours, and gives their pages
-    /// back, so that every contender grows the file alike.
-    pub(crate) fn clear(file: &Path) -> rusqlite::Result<()> {
-        let connection = open(file)?;
-        for table in Table::ALL {
-            connection.execute(&format!("DROP TABLE IF EXISTS {}", table.name()), [])?;
+impl Database {
+    /// Drops the tables of an earlier run.
+    pub(crate) async fn clear(&self) -> Result<(), WriteError> {
+        match self {
+            Self::Sqlite(file) => sqlite::clear(file).await,
+            Self::Postgres(config) => postgres::clear(config).await,
         }
-        connection.execute_batch("VACUUM")?;
-        checkpoint(&connection)
     }
 
     /// Makes `table`, which must not be there yet.
-    pub(crate) fn create(file: &Path, table: Table) -> rusqlite::Result<Self> {
-        let connection = open(file)?;
-        let name = table.name();
-        connection.execute_batch(&format!(
-            "CREATE TABLE {name} (
-                 seq       INTEGER PRIMARY KEY,
-                 id        INTEGER NOT NULL,
-                 service   TEXT    NOT NULL,
-                 kind      TEXT    NOT NULL,
-                 at_micros INTEGER NOT NULL,
-                 value     REAL    NOT NULL,
-                 payload   TEXT    NOT NULL
-             ) STRICT"
-        ))?;
-        checkpoint(&connection)?;
-        let insert = format!("INSERT INTO {name} VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (seq) DO NOTHING");
-        Ok(Self { connection, insert })
+    pub(crate) async fn create(&self, table: Table) -> Result<Store, WriteError> {
+        Ok(match self {
+            Self::Sqlite(file) => Store::Sqlite(sqlite::Store::create(file, table).await?),
+            Self::Postgres(config) => Store::Postgres(postgres::Store::create(config, table).await?),
+        })
     }
 
-    /// Writes all `rows`, each an event and its number, or none of them. A row whose number is there
-    /// already was written by an attempt that did not live to tell, and is left as it is.
-    pub(crate) fn insert<'a>(&mut self, rows: impl Iterator<Item = (u64, &'a Event)>) -> rusqlite::Result<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        {
-            let mut insert = transaction.prepare_cached(&self.insert)?;
-            for (seq, e) in rows {
-                insert.execute(params![seq, e.id, e.service, e.kind, e.at_micros, e.value, e.payload])?;
-            }
+    /// Counts what was committed.
+    pub(crate) async fn count(&self, table: Table) -> Result<Count, WriteError> {
+        match self {
+            Self::Sqlite(file) => sqlite::count(file, table).await,
+            Self::Postgres(config) => postgres::count(config, table).await,
         }
-        transaction.commit()
     }
 }
 
-/// What a look at the file finds.
+impl Default for Database {
+    fn default() -> Self {
+        Self::Sqlite(env::temp_dir().join("batch_writer.sqlite"))
+    }
+}
+
+impl FromStr for Database {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        match text.split_once(':') {
+            Some(("sqlite", file)) if !file.is_empty() => Ok(Self::Sqlite(file.into())),
+            Some(("postgres", rest)) => {
+                // A URL begins with the same word.
+                let options = if rest.starts_with("//") { text } else { rest };
+                let config = postgres::config(options).map_err(|error| anyhow!("{:#}", anyhow::Error::new(error)))?;
+                Ok(Self::Postgres(Arc::new(config)))
+            }
+            _ => bail!("try sqlite:FILE or postgres://USER@HOST:PORT/DATABASE"),
+        }
+    }
+}
+
+/// Without a password.
+impl Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(file) => write!(f, "sqlite:{}", file.display()),
+            Self::Postgres(config) => write!(f, "postgres:{}", postgres::place(config)),
+        }
+    }
+}
+
+/// What writes to one table.
+#[derive(Debug, Clone)]
+pub(crate) enum Store {
+    Sqlite(sqlite::Store),
+    Postgres(postgres::Store),
+}
+
+impl Store {
+    /// Writes all `rows` in one transaction, or none of them, and gives them back. A row whose number is there already is
+    /// left as it is.
+    ///
+    /// On an error the rows are dropped here, also by a panic.
+    pub(crate) async fn write<R: Rows>(&mut self, rows: R) -> Result<R, WriteError> {
+        match self {
+            Self::Sqlite(store) => store.write(rows).await,
+            Self::Postgres(store) => store.write(&rows).await.map(|()| rows),
+        }
+    }
+
+    /// Writes one event after the other until they end, or it is time, each in a transaction of its own; tells how many.
+    pub(crate) async fn write_singly(
+        &mut self,
+        events: impl Iterator<Item = Event> + Send + 'static,
+        delay: Duration,
+        until: Instant,
+    ) -> Result<u64, WriteError> {
+        match self {
+            Self::Sqlite(store) => store.write_singly(events, delay, until).await,
+            Self::Postgres(store) => store.write_singly(events, delay, until).await,
+        }
+    }
+}
+
+/// What a look at a table finds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Count {
     pub(crate) rows: u64,
@@ -87,48 +152,19 @@ pub(crate) struct Count {
     pub(crate) events: u64,
 }
 
-/// Counts over a connection of its own, which sees only what was committed. It may write, since the
-/// last one to leave tidies up the log.
-pub(crate) fn count(file: &Path, table: Table) -> rusqlite::Result<Count> {
-    let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    let query = format!("SELECT count(*), count(DISTINCT id) FROM {}", table.name());
-    connection.query_row(&query, [], |row| Ok(Count { rows: row.get(0)?, events: row.get(1)? }))
-}
-
-/// With `synchronous` at normal a commit survives a crash of the process; a crash of the machine may
-/// take the last ones back. It is the same for all contenders.
-fn open(file: &Path) -> rusqlite::Result<Connection> {
-    let connection = Connection::open(file)?;
-    connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.pragma_update(None, "synchronous", "normal")?;
-    Ok(connection)
-}
-
-/// Moves the log into the file, so that nobody pays for what was written before.
-fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{env, error::Error, fs, iter, process};
-
     use super::*;
-    use crate::event::Events;
 
     #[test]
-    fn a_batch_that_is_written_twice_is_there_once() -> Result<(), Box<dyn Error>> {
-        let file = env::temp_dir().join(format!("batch_writer-test-{}.sqlite", process::id()));
-        Store::clear(&file)?;
-        let mut store = Store::create(&file, Table::Controller)?;
-        let events: Vec<Event> = Events::of(1, 10).collect();
-        store.insert(iter::zip(0.., &events[..6]))?;
-        store.insert(iter::zip(0.., &events))?;
-
-        let count = count(&file, Table::Controller)?;
-        assert_eq!((count.rows, count.events), (10, 10));
-        drop(store);
-        fs::remove_file(&file)?;
-        Ok(())
+    fn a_database_is_named_without_its_password() {
+        let shown = |text: &str| text.parse::<Database>().ok().map(|database| database.to_string());
+        assert_eq!(shown("sqlite:a b.sqlite"), Some("sqlite:a b.sqlite".to_owned()));
+        for options in ["//me:secret@localhost:5433/events", "host=localhost dbname=events user=me password=secret"] {
+            assert_eq!(shown(&format!("postgres:{options}")), Some("postgres:events at localhost".to_owned()));
+        }
+        for wrong in ["events.sqlite", "sqlite:", "mysql://localhost", "postgres://localhost:port"] {
+            assert!(wrong.parse::<Database>().is_err(), "{wrong}");
+        }
     }
 }

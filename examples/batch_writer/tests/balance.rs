@@ -1,4 +1,4 @@
-//! Runs the program as a user does. Its exit code says whether ledger, producers and file agree.
+//! Runs the program as a user does. Its exit code says whether ledger, producers and table agree.
 
 use std::{
     env, fs,
@@ -9,6 +9,10 @@ use std::{
     time::Duration,
 };
 
+use program::{balances, command};
+
+mod program;
+
 /// A file that is gone when the test is over.
 struct Scratch(PathBuf);
 
@@ -17,20 +21,8 @@ impl Scratch {
         Self(env::temp_dir().join(format!("batch_writer-{name}-{}.sqlite", process::id())))
     }
 
-    fn program(&self, options: &str) -> Command {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_batch_writer"));
-        program.arg("--db").arg(&self.0).args(options.split_whitespace());
-        program
-    }
-
-    /// Runs to the end and gives what was printed, if all agreed.
-    fn balances(&self, options: &str) -> io::Result<String> {
-        let output = self.program(options).output()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{options}: {text}{errors}");
-        assert!(!text.contains("WRONG"), "{options}: {text}");
-        Ok(text)
+    fn db(&self) -> String {
+        format!("sqlite:{}", self.0.display())
     }
 }
 
@@ -49,7 +41,7 @@ fn every_strategy_balances() -> io::Result<()> {
     let file = Scratch::new("strategies");
     for strategy in ["block", "block-for:1ms", "drop-oldest", "drop-newest"] {
         for rest in ["", "--fail-for 200ms --capacity 100", "--capacity 1 --events 50"] {
-            let text = file.balances(&format!("--events 5000 --strategy {strategy} {rest}"))?;
+            let text = balances(&file.db(), &format!("--events 5000 --strategy {strategy} {rest}"))?;
             assert!(text.contains("one row per transaction"), "{text}");
         }
     }
@@ -58,13 +50,25 @@ fn every_strategy_balances() -> io::Result<()> {
 
 #[test]
 fn nothing_to_do_balances() -> io::Result<()> {
-    Scratch::new("nothing").balances("--events 0 --producers 1").map(drop)
+    balances(&Scratch::new("nothing").db(), "--events 0 --producers 1").map(drop)
 }
 
 #[test]
 fn block_loses_nothing_in_an_outage() -> io::Result<()> {
-    let text = Scratch::new("outage").balances("--events 5000 --capacity 200 --fail-for 300ms")?;
-    assert!(text.contains("5 000 in the file, 5 000 delivered"), "{text}");
+    let file = Scratch::new("outage");
+    let text = balances(&file.db(), "--events 5000 --capacity 200 --fail-for 300ms")?;
+    assert!(text.contains("5 000 in the table, 5 000 delivered"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_comparison_comes_to_a_figure() -> io::Result<()> {
+    let file = Scratch::new("comparison");
+    let windows = "--warm-up 0s --window 400ms --rounds 1 --capacity 500 --slots 2";
+    let text = balances(&file.db(), &format!("--compare --target-latency 1h {windows} --at-least 0"))?;
+    assert!(text.contains("batch 500, linger 50ms") && text.contains("the builder's default wrote"), "{text}");
+    let output = command(&file.db(), &format!("--compare --target-latency 1h {windows} --at-least 1000")).output()?;
+    assert_eq!(output.status.code(), Some(1));
     Ok(())
 }
 
@@ -73,7 +77,7 @@ fn block_loses_nothing_in_an_outage() -> io::Result<()> {
 fn an_interrupt_drains_and_balances() -> io::Result<()> {
     let file = Scratch::new("interrupt");
     let mut child =
-        file.program("--events 100000000 --sink-delay 20ms --capacity 500").stdout(Stdio::piped()).spawn()?;
+        command(&file.db(), "--events 100000000 --sink-delay 20ms --capacity 500").stdout(Stdio::piped()).spawn()?;
     let mut text = String::new();
     if let Some(stdout) = child.stdout.take() {
         let mut stdout = BufReader::new(stdout);
