@@ -56,10 +56,10 @@ async fn hover(seed: u64) -> Changes {
         let depth = controller.depth() as f64 / CAPACITY as f64;
         depths += depth;
         naive.observe(depth);
-        if tick % 50 == 0 {
-            push = 0.3 * rng.gauss();
+        if tick % 500 == 0 {
+            push = 0.2 * rng.gauss();
         }
-        carry += DRAIN * (1.0 + push + (HOVER - depth)).max(0.0) / 500.0;
+        carry += DRAIN * (1.0 + push + 0.5 * (HOVER - depth)).max(0.0) / 500.0;
         while carry >= 1.0 {
             carry -= 1.0;
             // What finds no room is refused; the depth is then far above the mark.
