@@ -8,7 +8,7 @@
 //! ```text
 //! cargo bench --bench adaptive -- --seeds 1..11                 the worst of ten seeds is judged; seed 1 unless told
 //! cargo bench --bench adaptive -- --only R3,R7                  some rows
-//! cargo bench --bench adaptive -- --short                       fewer sinks in R15, fewer seeds in R16
+//! cargo bench --bench adaptive -- --short                       every fifth sink in R15, 5 seeds a load in R16
 //! cargo bench --bench adaptive -- --sinks-file FILE             one line for each sink of a file, no marks
 //! ```
 //!
@@ -24,14 +24,20 @@ use writer::Who;
 
 #[path = "adaptive/args.rs"]
 mod args;
+#[path = "adaptive/cost.rs"]
+mod cost;
 #[path = "adaptive/course.rs"]
 mod course;
+#[path = "adaptive/crowd.rs"]
+mod crowd;
 #[path = "adaptive/file.rs"]
 mod file;
 #[path = "adaptive/flap.rs"]
 mod flap;
 #[path = "adaptive/fuzz.rs"]
 mod fuzz;
+#[path = "../tests/support/heap.rs"]
+mod heap;
 #[path = "adaptive/interval.rs"]
 mod interval;
 #[path = "adaptive/mark.rs"]
@@ -99,6 +105,8 @@ fn rows(is_short: bool) -> Vec<Row> {
     rows.extend([
         shared::row(),
         flap::row(),
+        crowd::row(),
+        cost::row(),
         fuzz::row(if is_short { 5 } else { 1 }),
         sample::row(if is_short { 5 } else { 20 }),
     ]);

@@ -178,6 +178,13 @@ impl Meter {
         at(until).map_or(0, |trace| trace.polls) - at(from).map_or(0, |trace| trace.polls)
     }
 
+    /// The share of the time between the two in which a flush was under way, if there is one at a time.
+    pub(crate) fn busy(&self, from: f64, until: f64) -> f64 {
+        let (from, until) = (millis(from), millis(until));
+        let inside = |flush: &Flush| flush.done.min(until).saturating_sub((flush.done - flush.latency).max(from));
+        f64::from(self.flushes.iter().map(inside).sum::<u32>()) / f64::from(until - from)
+    }
+
     /// The most flushes under way at a time between the two.
     pub(crate) fn most_calls(&self, from: f64, until: f64) -> f64 {
         let window = millis(from)..millis(until);
