@@ -8,7 +8,7 @@
 //! ```text
 //! cargo bench --bench adaptive -- --seeds 1..11                 the worst of ten seeds is judged; seed 1 unless told
 //! cargo bench --bench adaptive -- --only R3,R7                  some rows
-//! cargo bench --bench adaptive -- --short                       every fifth sink in R15, 5 seeds a load in R16
+//! cargo bench --bench adaptive -- --short                       every fifth sink in R15
 //! cargo bench --bench adaptive -- --sinks-file FILE             one line for each sink of a file, no marks
 //! ```
 //!
@@ -108,7 +108,7 @@ fn rows(is_short: bool) -> Vec<Row> {
         crowd::row(),
         cost::row(),
         fuzz::row(if is_short { 5 } else { 1 }),
-        sample::row(if is_short { 5 } else { 20 }),
+        sample::row(),
     ]);
     rows.sort_by_key(|row| row.id[1..].parse::<u32>().expect("R and a number"));
     rows

@@ -10,7 +10,7 @@ pub(crate) struct Args {
     pub(crate) seeds: Range<u64>,
     /// The rows to run, such as R3; empty for all.
     pub(crate) only: Vec<String>,
-    /// Fewer sinks and fewer seeds where a row has many of its own.
+    /// Fewer sinks in R15.
     pub(crate) is_short: bool,
     /// Run the sinks of this file, and nothing else.
     pub(crate) sinks: Option<PathBuf>,

@@ -17,7 +17,7 @@ use crate::rng::Rng;
 use crate::row::Row;
 use crate::run::on_paused_clock;
 use crate::sink::{Sink, Spec};
-use crate::writer::Who;
+use crate::writer::{FIXED_BATCH, FIXED_LINGER, Who};
 
 const CAPACITY: usize = 10_000;
 const PRODUCERS: u64 = 400;
@@ -27,8 +27,10 @@ const PAUSE: f64 = 1.0;
 /// Figures are taken between these times, in seconds.
 const MEASURE: (f64, f64) = (20.0, 120.0);
 
+type Wait = fn(&BackpressureController<Item>) -> Duration;
+
 /// How long a refused producer waits; `None` if the contestant cannot say.
-fn wait(who: Who) -> Option<fn(&BackpressureController<Item>) -> Duration> {
+fn wait(who: Who) -> Option<Wait> {
     match who {
         // The crate does not say yet when to come again.
         Who::Adaptive | Who::IntervalOnly => None,
@@ -38,7 +40,7 @@ fn wait(who: Who) -> Option<fn(&BackpressureController<Item>) -> Duration> {
 
 pub(crate) fn row() -> Row {
     Row::new("R17", "retry after", |who, seed| {
-        let crowd = on_paused_clock(crowd(wait(who)?, seed));
+        let crowd = on_paused_clock(crowd(who, wait(who)?, seed));
         Some(vec![
             Mark::at_most("refused per accepted", crowd.refused / crowd.accepted, 1.6, Unit::Ratio),
             Mark::at_most("idle sink", crowd.idle, 0.005, Unit::Percent),
@@ -53,10 +55,10 @@ struct Crowd {
     idle: f64,
 }
 
-async fn crowd(wait: fn(&BackpressureController<Item>) -> Duration, seed: u64) -> Crowd {
+async fn crowd(who: Who, wait: Wait, seed: u64) -> Crowd {
     // About 1000 items a second.
     let rig = Rig::new(Sink::start(Spec::new(0.01, 0.9e-3), seed));
-    let controller = controller(&rig);
+    let controller = controller(who, &rig);
     let mut producers = Vec::new();
     for number in 0..PRODUCERS {
         producers.push(tokio::spawn(produce(Arc::clone(&rig), controller.clone(), wait, Rng::new(seed, number))));
@@ -74,12 +76,7 @@ async fn crowd(wait: fn(&BackpressureController<Item>) -> Duration, seed: u64) -
 }
 
 /// Submissions accepted and refused in the time of the figures.
-async fn produce(
-    rig: Arc<Rig>,
-    controller: BackpressureController<Item>,
-    wait: fn(&BackpressureController<Item>) -> Duration,
-    mut rng: Rng,
-) -> (u32, u32) {
+async fn produce(rig: Arc<Rig>, controller: BackpressureController<Item>, wait: Wait, mut rng: Rng) -> (u32, u32) {
     let (mut accepted, mut refused) = (0, 0);
     sleep(Duration::from_secs_f64(PAUSE * rng.unit())).await;
     while rig.now() < (MEASURE.1 * 1000.0) as u32 {
@@ -99,12 +96,13 @@ async fn produce(
     (accepted, refused)
 }
 
-fn controller(rig: &Arc<Rig>) -> BackpressureController<Item> {
+fn controller(who: Who, rig: &Arc<Rig>) -> BackpressureController<Item> {
     let rig = Arc::clone(rig);
     let flush = move |batch: Batch<Item>| -> Pending {
         let rig = Arc::clone(&rig);
         Box::pin(async move { rig.flush(&batch).await.map_err(|_| FlushError::retry("the sink is down")) })
     };
     let builder = BackpressureController::builder(CAPACITY).strategy(Strategy::DropNewest);
+    let builder = if who == Who::Fixed { builder.fixed(FIXED_BATCH, FIXED_LINGER) } else { builder };
     builder.spawn(flush).expect("the settings are valid")
 }

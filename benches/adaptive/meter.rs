@@ -38,6 +38,8 @@ pub(crate) struct Trace {
     pub(crate) calls: u32,
     /// How often the writer's task has been polled.
     pub(crate) polls: u64,
+    /// The writer says that the target cannot be met.
+    pub(crate) is_unreachable: bool,
 }
 
 /// An item knows when it came, and its number.
@@ -170,6 +172,12 @@ impl Meter {
         // Not at once: the buffer is short in the first moment of trouble, too.
         let is_drained = |trace: &&Trace| trace.at > millis(from + 0.1) && trace.buffered < 2500;
         self.trace.iter().find(is_drained).map_or(f64::INFINITY, |trace| f64::from(trace.at) / 1000.0 - from)
+    }
+
+    /// When the writer first said that the target cannot be met.
+    pub(crate) fn unreachable(&self) -> f64 {
+        let first = self.trace.iter().find(|trace| trace.is_unreachable);
+        first.map_or(f64::INFINITY, |trace| f64::from(trace.at) / 1000.0)
     }
 
     /// How often the writer's task was polled between the two.

@@ -101,7 +101,8 @@ fn trace(rig: &Rig, books: &Books, polls: u64) {
     let at = rig.now();
     let mut meter = rig.meter();
     let calls = meter.calls;
-    meter.trace.push(Trace { at, batch: books.batch, slots: books.slots, buffered: books.buffered, calls, polls });
+    let &Books { batch, slots, buffered, is_unreachable, .. } = books;
+    meter.trace.push(Trace { at, batch, slots, buffered, calls, polls, is_unreachable });
 }
 
 async fn finish(rig: Arc<Rig>, writer: &Writer, auditor: JoinHandle<()>, source: &Source<'_>) -> Run {

@@ -68,7 +68,11 @@ fn unreachable() -> Row {
     let course = Course { slots: 1, ..Course::new(sink, 12_000.0, (20.0, 60.0)) };
     Row::course("R12", "unreachable", course, |course, run| {
         let figures = measured(course, run);
-        vec![throughput(figures.items_per_s, 5000.0, 0.8), latency("p95", course, figures.p95, 6.0)]
+        vec![
+            throughput(figures.items_per_s, 5000.0, 0.8),
+            latency("p95", course, figures.p95, 6.0),
+            Mark::at_most("said after", run.meter.unreachable(), 5.0, Unit::Seconds),
+        ]
     })
 }
 

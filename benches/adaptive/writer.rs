@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use backpressure::{BackpressureController, Batch, FlushError, Flusher, Retry, Snapshot, Strategy};
+use backpressure::{BackpressureController, Batch, Explanation, FlushError, Flusher, Retry, Snapshot, Strategy};
 
 use crate::course::{BUFFER, Course};
 use crate::interval::IntervalOnly;
@@ -35,8 +35,8 @@ impl Who {
     }
 }
 
-const FIXED_BATCH: usize = 500;
-const FIXED_LINGER: Duration = Duration::from_millis(50);
+pub(crate) const FIXED_BATCH: usize = 500;
+pub(crate) const FIXED_LINGER: Duration = Duration::from_millis(50);
 
 pub(crate) enum Writer {
     Crate { controller: BackpressureController<Item>, polls: Arc<AtomicU64> },
@@ -70,13 +70,15 @@ pub(crate) struct Books {
     /// The most items of a flush, and the most flushes at once, at present.
     pub(crate) batch: f64,
     pub(crate) slots: f64,
+    /// It says that the target cannot be met.
+    pub(crate) is_unreachable: bool,
 }
 
 impl Writer {
     /// Needs a runtime; what is random in it is told by the seed.
     pub(crate) fn start(who: Who, course: &Course, rig: &Arc<Rig>, seed: u64) -> Self {
         let (controller, flusher) = match who {
-            Who::Adaptive => fixed(course, rig, seed),
+            Who::Adaptive => adaptive(course, rig, seed),
             Who::Fixed => fixed(course, rig, seed),
             Who::IntervalOnly => {
                 return Self::IntervalOnly(IntervalOnly::spawn(Arc::clone(rig), course.target));
@@ -113,7 +115,7 @@ impl Writer {
             Self::Crate { controller, .. } => {
                 let snapshot = controller.snapshot();
                 snapshot.audit().expect("the books are in order");
-                books(&snapshot)
+                books(&snapshot, &controller.explain())
             }
             Self::IntervalOnly(controller) => {
                 let queue = controller.queue();
@@ -127,22 +129,39 @@ impl Writer {
                     buffered: queue.buffered(),
                     batch: 100.0,
                     slots: 1.0,
+                    is_unreachable: false,
                 }
             }
         }
     }
 }
 
-fn books(snapshot: &Snapshot) -> Books {
+fn books(snapshot: &Snapshot, explanation: &Explanation) -> Books {
     Books {
         accepted: snapshot.accepted,
         refused: snapshot.refused.total(),
         delivered: snapshot.delivered,
         lost: snapshot.losses().total(),
         buffered: snapshot.buffered,
-        batch: snapshot.batch_limit as f64,
-        slots: 1.0,
+        batch: explanation.batch_limit as f64,
+        slots: explanation.concurrency_limit as f64,
+        is_unreachable: explanation.is_target_unreachable,
     }
+}
+
+fn adaptive(course: &Course, rig: &Arc<Rig>, seed: u64) -> (BackpressureController<Item>, Flusher) {
+    // What is in flight counts in the crate: so the buffer is as large as the others'.
+    BackpressureController::builder(BUFFER as usize + course.max_batch * course.slots)
+        .strategy(Strategy::DropNewest)
+        .max_batch(course.max_batch)
+        .initial_batch(100)
+        .target_latency(Duration::from_secs_f64(course.target))
+        .min_interval(Duration::from_millis(5))
+        .max_interval(Duration::from_secs(1))
+        .flush_timeout(timeout(course))
+        .retry(retry(course, seed))
+        .build_concurrent(course.slots, sink(rig))
+        .expect("the settings are valid")
 }
 
 fn fixed(course: &Course, rig: &Arc<Rig>, seed: u64) -> (BackpressureController<Item>, Flusher) {
