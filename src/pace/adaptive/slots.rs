@@ -21,12 +21,12 @@ pub(super) struct Slots {
     calls: u32,
     is_up: bool,
     /// Tries in a row that paid, at most 2: each doubles the step.
-    streak: u32,
+    streak: u8,
     probe: Option<Probe>,
     /// Windows until the next try.
-    rest: u32,
+    rest: u8,
     /// The rest after the next failure, in windows.
-    backoff: u32,
+    backoff: u8,
 }
 
 /// Another number is being tried.
@@ -55,9 +55,9 @@ pub(super) enum Verdict {
 /// The share of the ideal gain that makes a change worth it.
 const WORTH: f64 = 0.2;
 /// The longest rest after failed tries, in windows.
-const LONGEST_REST: u32 = 32;
+const LONGEST_REST: u8 = 32;
 /// The largest streak: the step is 25 % of the slots, doubled as often.
-const LONGEST_STREAK: u32 = 2;
+const LONGEST_STREAK: u8 = 2;
 
 impl Slots {
     pub(super) const fn new() -> Self {
