@@ -421,7 +421,10 @@ impl FlushError {
         Self::new(Verdict::Retry, error)
     }
 
-    /// The sink asks for a pause: the batch is sent again no sooner than after `after`.
+    /// The sink asks for a pause: the batch is sent again no sooner than after `after`, from when its call has ended, and until
+    /// then nothing else is sent either, also if the batch has failed for good. Calls that are under way go on; of several
+    /// pauses the one that ends last counts. Zero names no pause: as [`retry`](Self::retry), while a pace that adapts slows down.
+    /// Pulled batches have no sink that could ask.
     pub fn throttled(error: impl Into<BoxError>, after: Duration) -> Self {
         Self::new(Verdict::Throttled(after), error)
     }
@@ -431,7 +434,7 @@ impl FlushError {
         Self::new(Verdict::TooLarge, error)
     }
 
-    /// It will never work: the items have failed.
+    /// It will never work: the items have failed, unless the batch is [bisected](crate::Builder::bisect).
     pub fn permanent(error: impl Into<BoxError>) -> Self {
         Self::new(Verdict::Permanent, error)
     }

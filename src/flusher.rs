@@ -84,7 +84,7 @@ impl Flusher {
             core: Arc::clone(&core),
             pace,
             retries,
-            slots: Slots::new(sinks),
+            slots: Slots::new(&core, sinks),
             again: VecDeque::new(),
             kept: Vec::new(),
             spare: Vec::new(),
@@ -151,11 +151,11 @@ struct Loop<T> {
     core: Arc<Core<T>>,
     pace: Box<dyn Pace>,
     retries: Retries,
-    slots: Slots<T>,
+    slots: Slots,
     /// The batches to send again, by position.
     again: VecDeque<(Due, Attempt)>,
-    /// Calls that have ended while their batch is not home, each with its slot.
-    kept: Vec<(usize, Over)>,
+    /// Slots whose calls have ended while their batch is not home, in that order.
+    kept: Vec<usize>,
     /// The memory of a settled batch, for the next one.
     spare: Vec<T>,
 }
@@ -167,24 +167,17 @@ struct Attempt {
     tries: Tries,
 }
 
-/// A call of the sink that is under way.
-#[derive(Debug)]
+/// A call of the sink.
 struct Call {
     attempt: Attempt,
     ticket: Ticket,
     started: Tick,
+    /// How long it may take, and how much more time it has been given, as far as is known.
     limit: Duration,
-    /// How much more time it has been given, as far as is known.
     extra: Duration,
-}
-
-/// A call of the sink that has ended.
-struct Over {
-    attempt: Attempt,
-    ended: Ended,
-    end: End,
-    error: Option<SharedError>,
-    sample: Sample,
+    ended: Option<Ended>,
+    /// How long it took, once that is so.
+    took: Duration,
 }
 
 /// How a call of the sink ended.
@@ -193,6 +186,8 @@ enum Ended {
     Error(FlushError),
     Panicked,
     TimedOut,
+    /// There was nothing to send any more.
+    Cancelled,
 }
 
 /// What the loop does next.
@@ -227,8 +222,8 @@ impl<T: Send> Loop<T> {
                     Next::End => return Ok(()),
                 }
             }
-            if let Poll::Ready((slot, call, ended)) = over {
-                self.settle(slot, call, ended);
+            if let Poll::Ready(slot) = over {
+                self.settle(slot);
                 share(self.core.clock()).await;
             }
         }
@@ -274,83 +269,83 @@ impl<T: Send> Loop<T> {
     fn start(&mut self, mut attempt: Attempt) {
         let now = self.core.now();
         attempt.tries.start(now);
-        // It was settled meanwhile if the end came.
-        let Some((batch, limit)) = self.core.launch(attempt.piece.key, now) else { return };
         let ticket = self.pace.started(now, attempt.piece.items);
-        self.slots.begin(Call { attempt, ticket, started: now, limit, extra: Duration::ZERO }, batch);
+        let (limit, extra, took) = (Duration::MAX, Duration::ZERO, Duration::ZERO);
+        self.slots.begin(Call { attempt, ticket, started: now, limit, extra, ended: None, took });
     }
 
     /// Settles what can be settled of a call that has ended.
-    fn settle(&mut self, slot: usize, call: Call, ended: Ended) {
-        let (end, error) = ended.parts();
-        if let Some(error) = &error {
-            self.core.note_failure(call.attempt.piece.key, end, error);
+    fn settle(&mut self, slot: usize) {
+        let now = self.core.now();
+        let Some(call) = self.slots.call(slot) else { return };
+        call.took = now.since(call.started);
+        let key = call.attempt.piece.key;
+        if let Some((end, Some(error))) = call.ended.as_ref().map(Ended::parts) {
+            self.core.note_failure(key, end, &error);
         }
-        let sample = Sample {
-            ticket: call.ticket,
-            items: call.attempt.piece.items,
-            latency: self.core.now().since(call.started),
-            outcome: Outcome::Void,
-            buffered: 0,
-            calls: 0,
-        };
-        self.judge(slot, Over { attempt: call.attempt, ended, end, error, sample });
+        self.judge(slot, now);
     }
 
     /// The batches that the sink has kept may have come home.
     fn settle_kept(&mut self) {
-        for (slot, over) in mem::take(&mut self.kept) {
-            self.judge(slot, over);
+        for slot in mem::take(&mut self.kept) {
+            self.judge(slot, self.core.now());
         }
     }
 
-    fn judge(&mut self, slot: usize, over: Over) {
-        let left = self.core.judge(over.attempt.piece.key, over.end, over.error.as_ref(), &mut self.spare);
-        if left == Left::NotHome && self.core.end().is_err() {
-            self.kept.push((slot, over));
-            return;
+    fn judge(&mut self, slot: usize, now: Tick) {
+        let Some(call) = self.slots.call(slot) else { return };
+        let (Piece { key, items, .. }, ticket, latency) = (call.attempt.piece, call.ticket, call.took);
+        let Some(ended) = &call.ended else { return };
+        let (mut outcome, (end, error)) = (ended.outcome(now), ended.parts());
+        match self.core.judge(key, end, now, error.as_ref(), &mut self.spare) {
+            Left::Nothing => {}
+            Left::Some(piece) => self.requeue(slot, piece, &mut outcome, error.as_ref()),
+            Left::NotHome if self.core.end().is_err() => return self.kept.push(slot),
+            Left::NotHome => {}
         }
         self.slots.release(slot);
-        let Over { attempt, ended, error, sample, .. } = over;
-        let now = self.core.now();
-        let until = match left {
-            Left::Some(piece) => self.requeue(Attempt { piece, ..attempt }, &ended, error.as_ref()),
-            Left::Nothing | Left::NotHome => None,
-        };
-        let outcome = ended.outcome(until.map_or(Some(now), |due| due.0));
+        if error.is_some() {
+            // It is the user's.
+            catch(|| drop(error));
+        }
         let calls = self.slots.taken() as u64;
-        self.core.call_ended(&mut *self.pace, now, Sample { outcome, calls, ..sample });
-        // The error is the user's.
-        catch(|| drop((ended, error)));
+        self.core.call_ended(&mut *self.pace, now, Sample { ticket, items, latency, outcome, buffered: 0, calls });
         self.core.inform_in_passing();
     }
 
     /// Decides about what is left of a batch: again, and when; in halves, or failed.
-    fn requeue(&mut self, mut attempt: Attempt, ended: &Ended, error: Option<&SharedError>) -> Option<Due> {
-        let asked = match ended {
-            Ended::Ok | Ended::Panicked | Ended::TimedOut => Duration::ZERO,
-            Ended::Error(error) => match error.verdict {
+    #[cold]
+    fn requeue(&mut self, slot: usize, piece: Piece, outcome: &mut Outcome, error: Option<&SharedError>) {
+        let asked = match self.slots.call(slot).and_then(|call| call.ended.as_ref()) {
+            None | Some(Ended::Cancelled) => return,
+            Some(Ended::Ok | Ended::Panicked | Ended::TimedOut) => Duration::ZERO,
+            Some(Ended::Error(FlushError { verdict, source })) => match *verdict {
                 Verdict::Retry => Duration::ZERO,
                 Verdict::Throttled(after) => after,
                 Verdict::TooLarge => {
-                    self.halve(attempt.piece, &error.source);
-                    return None;
+                    let source = Arc::clone(source);
+                    return self.halve(piece, &source);
                 }
                 Verdict::Permanent => {
-                    self.condemn(attempt.piece, &error.source);
-                    return None;
+                    let source = Arc::clone(source);
+                    return self.condemn(piece, &source);
                 }
             },
         };
-        let due = self.retries.next(&self.core, &mut attempt.tries, self.core.now(), asked);
-        match due {
-            Some(due) => self.enqueue(due, attempt),
+        let mut tries = self.slots.take_tries(slot);
+        match self.retries.next(&self.core, &mut tries, self.core.now(), asked) {
+            Some(due) => {
+                if let Outcome::Failed { until } | Outcome::TimedOut { until } = outcome {
+                    *until = due.0;
+                }
+                self.enqueue(due, Attempt { piece, tries });
+            }
             None => {
                 let error = error.map_or_else(|| Arc::new(RetriesExhausted) as SharedError, Arc::clone);
-                self.condemn(attempt.piece, &error);
+                self.condemn(piece, &error);
             }
         }
-        due
     }
 
     fn condemn(&mut self, piece: Piece, error: &SharedError) {
@@ -415,12 +410,13 @@ impl<T: Send> Loop<T> {
     }
 }
 
-/// A call that has ended, if it was that.
-type Waited = Result<Poll<(usize, Call, Ended)>, NoTimer>;
+/// The slot of a call that has ended, if it was that.
+type Waited = Result<Poll<usize>, NoTimer>;
 
 impl Call {
-    /// When its time is over.
+    /// When its time is over, if it goes on.
     fn timeout(&self) -> Option<Tick> {
+        self.ended.is_none().then_some(())?;
         self.started.after(self.limit.checked_add(self.extra)?)
     }
 
@@ -464,6 +460,7 @@ impl Ended {
             Self::Ok => (End::Ok, None),
             Self::Panicked => (End::Panicked, Some(Arc::new(SinkPanicked))),
             Self::TimedOut => (End::TimedOut, Some(Arc::new(FlushTimedOut))),
+            Self::Cancelled => (End::Cancelled, None),
             Self::Error(error) => {
                 let end = match error.verdict {
                     Verdict::Retry => End::Retry,
@@ -475,10 +472,12 @@ impl Ended {
             }
         }
     }
-    /// What it says of the sink. `until` is when the batch is sent again.
-    fn outcome(&self, until: Option<Tick>) -> Outcome {
+    /// What it says of the sink, unless the batch is sent again later than `now`.
+    fn outcome(&self, now: Tick) -> Outcome {
+        let until = Some(now);
         match self {
             Self::Ok => Outcome::Ok,
+            Self::Cancelled => Outcome::Void,
             Self::Panicked => Outcome::Failed { until },
             Self::TimedOut => Outcome::TimedOut { until },
             Self::Error(error) => match error.verdict {

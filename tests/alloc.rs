@@ -65,6 +65,7 @@ async fn memory_is_fixed_at_the_build() {
     evictions_and_refusals_allocate_nothing().await;
     push_all_allocates_once().await;
     a_flush_allocates_at_most_once_whatever_the_batch().await;
+    nor_does_it_with_several_calls_at_once().await;
     s_i03_polling_a_parked_push_again_keeps_one_waker();
 }
 
@@ -146,6 +147,32 @@ async fn a_flush_allocates_at_most_once_whatever_the_batch() {
             assert_eq!(c.snapshot().flushes.ok, (round + 1) * flushes);
             // The first round fills the slab and the spare batch.
             assert!(round == 0 || spent <= flushes, "{spent} allocations in {flushes} flushes of {batch}");
+        }
+    }
+}
+
+async fn nor_does_it_with_several_calls_at_once() {
+    for (slots, batch) in [(2, 1), (4, 10), (8, 100)] {
+        // All slots are taken before the first call ends.
+        let sink = |batch: Batch<u64>| async move {
+            tokio::task::yield_now().await;
+            drop(batch);
+            Ok(())
+        };
+        let (c, flusher) =
+            Controller::builder(1000).fixed(batch, Duration::ZERO).build_concurrent(slots, sink).unwrap();
+        let mut flusher = Box::pin(flusher);
+        for round in 0..5 {
+            let flushes = 1000 / batch as u64;
+            (0..1000).for_each(|i| c.try_push(i).unwrap());
+            let before = heap::calls();
+            flush_all(&c, &mut flusher).await;
+            let spent = heap::calls() - before;
+            assert_eq!(c.snapshot().flushes.ok, (round + 1) * flushes);
+            assert!(
+                round == 0 || spent <= flushes,
+                "{spent} allocations in {flushes} flushes of {batch} on {slots} slots"
+            );
         }
     }
 }

@@ -19,8 +19,8 @@ impl<T> Core<T> {
     /// Settles a batch that has come home: nobody else will.
     pub(super) fn judge_pulled(&self, key: FlightKey, is_done: bool, tries: Tries) {
         let end = if is_done { End::Ok } else { End::Retry };
-        if let Left::Some(piece) = self.judge(key, end, None, &mut Vec::new()) {
-            let at = self.now();
+        let at = self.now();
+        if let Left::Some(piece) = self.judge(key, end, at, None, &mut Vec::new()) {
             let mut locked = self.gate.lock();
             let hangar = &mut locked.desk().rest;
             if hangar.flights.get_mut(key).is_some() {

@@ -11,6 +11,7 @@ use crate::gate::Locked;
 use crate::ledger::{Flushes, Outcome};
 use crate::retry::Tries;
 use crate::sync::Backoff;
+use crate::time::Tick;
 
 /// What an attempt has left to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,10 +77,10 @@ impl<T> Core<T> {
         &self,
         key: FlightKey,
         end: End,
+        now: Tick,
         error: Option<&Arc<dyn Error + Send + Sync>>,
         spare: &mut Vec<T>,
     ) -> Left {
-        let now = self.now();
         let mut locked = self.gate.lock();
         let desk = locked.desk();
         let Some(flight) = desk.rest.flights.get_mut(key) else { return Left::Nothing };

@@ -12,15 +12,17 @@ use pin_project_lite::pin_project;
 
 use super::wakes::Wakes;
 use super::{Call, Ended};
-use crate::batch::Batch;
+use crate::core::Core;
+use crate::flight::FlightKey;
 use crate::panics::catch;
+use crate::retry::Tries;
 use crate::sink::BatchSink;
 use crate::sync::Mutex;
 use crate::time::Tick;
 
 /// All slots of a flusher. What they need is allocated once.
-pub(super) struct Slots<T> {
-    slots: Vec<Slot<T>>,
+pub(super) struct Slots {
+    slots: Vec<Slot>,
     /// Slots without a call.
     free: Vec<usize>,
     /// Slots that are to be polled, each once, in turn.
@@ -28,41 +30,46 @@ pub(super) struct Slots<T> {
     wakes: Arc<Wakes>,
 }
 
-struct Slot<T> {
-    /// Calls its sink with whatever is in `mail`, and never ends.
+struct Slot {
+    /// Makes each call that comes in the mail, and never ends.
     run: Pin<Box<dyn Future<Output = ()> + Send>>,
-    mail: Arc<Mutex<Mail<T>>>,
+    mail: Arc<Mutex<Mail>>,
     waker: Waker,
     /// It stands in the queue of those to be polled.
     is_ready: bool,
     call: Option<Call>,
 }
 
-/// Between a slot and its block.
-struct Mail<T> {
-    /// The next call.
-    batch: Option<Batch<T>>,
-    /// The time of the call is over.
+/// Between a slot and its block. The batch itself goes no way round: the block fetches it.
+#[derive(Default)]
+struct Mail {
+    /// The next call, and when it begins.
+    next: Option<(FlightKey, Tick)>,
+    /// How long the call may take.
+    limit: Duration,
+    /// Its time is over.
     is_cut: bool,
     ended: Option<Ended>,
 }
 
-impl<T: Send + 'static> Slots<T> {
+impl Slots {
     /// A slot for each of the sinks, at most [`MAX_CONCURRENCY`](super::MAX_CONCURRENCY).
-    pub(super) fn new<S: BatchSink<T> + 'static>(sinks: Vec<S>) -> Self {
+    pub(super) fn new<T, S>(core: &Arc<Core<T>>, sinks: Vec<S>) -> Self
+    where
+        T: Send + 'static,
+        S: BatchSink<T> + 'static,
+    {
         let wakes = Arc::<Wakes>::default();
         let slot = |(i, sink)| {
-            let mail = Arc::new(Mutex::new(Mail { batch: None, is_cut: false, ended: None }));
-            let run = Box::pin(run(sink, Arc::clone(&mail)));
+            let mail = Arc::<Mutex<Mail>>::default();
+            let run = Box::pin(run(Arc::clone(core), sink, Arc::clone(&mail)));
             Slot { run, mail, waker: wakes.waker(i), is_ready: false, call: None }
         };
         let slots: Vec<_> = sinks.into_iter().enumerate().map(slot).collect();
         let (free, ready) = ((0..slots.len()).rev().collect(), VecDeque::with_capacity(slots.len()));
         Self { slots, free, ready, wakes }
     }
-}
 
-impl<T> Slots<T> {
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -73,43 +80,55 @@ impl<T> Slots<T> {
     }
 
     /// Begins a call, if a slot is free; it is polled when the slots are.
-    pub(super) fn begin(&mut self, call: Call, batch: Batch<T>) {
+    pub(super) fn begin(&mut self, call: Call) {
         let Some(index) = self.free.pop() else { return };
         if let Some(slot) = self.slots.get_mut(index) {
-            slot.call = Some(call);
             let mut mail = slot.mail.lock();
-            (mail.batch, mail.is_cut) = (Some(batch), false);
+            (mail.next, mail.is_cut) = (Some((call.attempt.piece.key, call.started)), false);
+            drop(mail);
+            slot.call = Some(call);
         }
         self.make_ready(index);
     }
 
-    /// Polls the slots that were woken until a call has ended; the rest of them comes with the next call.
-    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<(usize, Call, Ended)> {
+    /// Polls the slots that were woken until a call has ended; the rest of them comes with the next call. That slot stays
+    /// taken until it is [released](Self::release).
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<usize> {
         if self.taken() == 0 {
             return Poll::Pending;
         }
         self.wakes.listen(cx.waker());
-        let wakes = Arc::clone(&self.wakes);
-        wakes.take(|index| self.make_ready(index));
-        while let Some(index) = self.ready.pop_front() {
-            let Some(slot) = self.slots.get_mut(index) else { continue };
+        let Self { slots, ready, wakes, .. } = self;
+        wakes.take(|index| make_ready(slots, ready, index));
+        while let Some(index) = ready.pop_front() {
+            let Some(slot) = slots.get_mut(index) else { continue };
             slot.is_ready = false;
-            if slot.call.is_none() {
-                continue;
-            }
+            let Some(call) = slot.call.as_mut().filter(|call| call.ended.is_none()) else { continue };
             let _ = slot.run.as_mut().poll(&mut Context::from_waker(&slot.waker));
-            let ended = slot.mail.lock().ended.take();
-            if let Some(ended) = ended {
-                if let Some(call) = slot.call.take() {
-                    return Poll::Ready((index, call, ended));
-                }
+            let mut mail = slot.mail.lock();
+            (call.limit, call.ended) = (mail.limit, mail.ended.take());
+            if call.ended.is_some() {
+                return Poll::Ready(index);
             }
         }
         Poll::Pending
     }
 
+    /// The call of a slot.
+    pub(super) fn call(&mut self, index: usize) -> Option<&mut Call> {
+        self.slots.get_mut(index)?.call.as_mut()
+    }
+
+    /// What the schedule remembers of the batch of a call that has ended.
+    pub(super) fn take_tries(&mut self, index: usize) -> Tries {
+        self.call(index).map(|call| mem::take(&mut call.attempt.tries)).unwrap_or_default()
+    }
+
     /// The slot of a call that has ended takes the next one.
     pub(super) fn release(&mut self, index: usize) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        // The error of the call is the user's.
+        catch(|| slot.call = None);
         self.free.push(index);
     }
 
@@ -121,26 +140,31 @@ impl<T> Slots<T> {
     /// Ends the calls whose time is over by now, unless they are ready when they are polled once more. `extra` is how much
     /// more time a call has been given.
     pub(super) fn cut(&mut self, now: Tick, extra: impl Fn(&Call) -> Duration) {
-        for index in 0..self.slots.len() {
-            let Some(slot) = self.slots.get_mut(index) else { continue };
+        let Self { slots, ready, .. } = self;
+        for index in 0..slots.len() {
+            let Some(slot) = slots.get_mut(index) else { continue };
             let Some(call) = slot.call.as_mut().filter(|call| call.is_late(now)) else { continue };
             call.extra = extra(call);
             if call.is_late(now) {
                 slot.mail.lock().is_cut = true;
-                self.make_ready(index);
+                make_ready(slots, ready, index);
             }
         }
     }
 
     fn make_ready(&mut self, index: usize) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
-        if !mem::replace(&mut slot.is_ready, true) {
-            self.ready.push_back(index);
-        }
+        make_ready(&mut self.slots, &mut self.ready, index);
     }
 }
 
-impl<T> Drop for Slots<T> {
+fn make_ready(slots: &mut [Slot], ready: &mut VecDeque<usize>, index: usize) {
+    let Some(slot) = slots.get_mut(index) else { return };
+    if !mem::replace(&mut slot.is_ready, true) {
+        ready.push_back(index);
+    }
+}
+
+impl Drop for Slots {
     fn drop(&mut self) {
         // The destructors of the sinks are the users', and one that panics spares the others.
         for slot in self.slots.drain(..) {
@@ -150,27 +174,31 @@ impl<T> Drop for Slots<T> {
 }
 
 /// Calls the sink with each batch that comes in the mail.
-async fn run<T, S: BatchSink<T>>(mut sink: S, mail: Arc<Mutex<Mail<T>>>) {
+async fn run<T, S: BatchSink<T>>(core: Arc<Core<T>>, mut sink: S, mail: Arc<Mutex<Mail>>) {
+    let mut ended = None;
     loop {
-        let batch = poll_fn(|_| next_batch(&mail)).await;
-        let ended = call(&mut sink, batch, &mail).await;
-        mail.lock().ended = Some(ended);
+        let (key, started) = poll_fn(|_| mail.lock().exchange(ended.take())).await;
+        ended = Some(call(&core, &mut sink, key, started, &mail).await);
     }
 }
 
-fn next_batch<T>(mail: &Mutex<Mail<T>>) -> Poll<Batch<T>> {
-    mail.lock().batch.take().map_or(Poll::Pending, Poll::Ready)
-}
-
 /// One call of the sink, with its panics caught.
-async fn call<T, S: BatchSink<T>>(sink: &mut S, batch: Batch<T>, mail: &Mutex<Mail<T>>) -> Ended {
+async fn call<T, S: BatchSink<T>>(
+    core: &Arc<Core<T>>,
+    sink: &mut S,
+    key: FlightKey,
+    started: Tick,
+    mail: &Mutex<Mail>,
+) -> Ended {
+    // It was settled meanwhile if the end came.
+    let Some((batch, limit)) = core.launch(key, started) else { return Ended::Cancelled };
     let Some(answer) = catch(|| sink.flush(batch)) else { return Ended::Panicked };
     let mut answer = pin!(Answer { call: Some(answer) });
     let ended = poll_fn(|cx| match catch(|| answer.as_mut().poll(cx)) {
         Some(Poll::Ready(Ok(()))) => Poll::Ready(Ended::Ok),
         Some(Poll::Ready(Err(error))) => Poll::Ready(Ended::Error(error)),
-        Some(Poll::Pending) if mail.lock().is_cut => Poll::Ready(Ended::TimedOut),
-        Some(Poll::Pending) => Poll::Pending,
+        Some(Poll::Pending) if mail.lock().goes_on(limit) => Poll::Pending,
+        Some(Poll::Pending) => Poll::Ready(Ended::TimedOut),
         None => Poll::Ready(Ended::Panicked),
     })
     .await;
@@ -180,6 +208,22 @@ async fn call<T, S: BatchSink<T>>(sink: &mut S, batch: Batch<T>, mail: &Mutex<Ma
     // So is the error's.
     catch(|| drop(ended));
     Ended::Panicked
+}
+
+impl Mail {
+    /// Leaves how the last call has ended, and fetches the next one.
+    fn exchange(&mut self, ended: Option<Ended>) -> Poll<(FlightKey, Tick)> {
+        if ended.is_some() {
+            self.ended = ended;
+        }
+        self.next.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// The call is not over; whether it may go on.
+    fn goes_on(&mut self, limit: Duration) -> bool {
+        self.limit = limit;
+        !self.is_cut
+    }
 }
 
 pin_project! {

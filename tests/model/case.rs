@@ -17,6 +17,8 @@ pub struct Config {
     pub batch: usize,
     /// Calls of the sink at once.
     pub slots: usize,
+    /// Batches that fail for good are halved.
+    pub bisect: bool,
     pub linger: Millis,
     pub strategy: Kind,
     pub attempts: Option<u32>,
@@ -198,7 +200,7 @@ pub const LATER: u8 = 231;
 /// Likewise the bytes of the strategies that came later, in the settings of a case.
 pub const LATER_KINDS: std::ops::RangeInclusive<u8> = 233..=245;
 
-/// Likewise the bytes of the batches with more than one call at once.
+/// Likewise the bytes of the batches with more than one call at once, half of them with batches that are bisected.
 pub const SLOTS: std::ops::RangeInclusive<u8> = 233..=238;
 
 const KINDS: [Kind; 13] = [
@@ -243,6 +245,7 @@ impl Config {
             capacity,
             batch: pick(&[2, 1, 3, capacity / 2, capacity], batch).clamp(1, capacity),
             slots: if SLOTS.contains(&batch) { pick(&[2, 3, 4], batch) } else { 1 },
+            bisect: SLOTS.contains(&batch) && batch % 2 == 0,
             linger: pick(&[Some(5), Some(0), Some(100), None], linger),
             strategy: if LATER_KINDS.contains(&strategy) {
                 KINDS[usize::from(strategy - LATER_KINDS.start())]

@@ -74,7 +74,7 @@ impl Harness {
             .watermarks(Watermarks::new(config.marks.0, config.marks.1).unwrap())
             .fixed(config.batch, duration(config.linger))
             .flush_timeout(duration(config.flush_timeout));
-        builder = builder.retry(retry(config.attempts));
+        builder = builder.retry(retry(config.attempts)).bisect(config.bisect);
         if config.hook != Hook::None {
             let (world, hook) = (Arc::downgrade(&world), config.hook);
             builder = builder.on_loss(move |loss| {

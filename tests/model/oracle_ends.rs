@@ -182,13 +182,13 @@ impl Oracle {
         let asked = match end {
             End::Cancelled => return,
             End::TooLarge => return self.halve(index),
-            End::Permanent => return self.fail(index, end.said()),
+            End::Permanent => return self.condemn(index, end.said()),
             End::Throttled(after) => after,
             End::Ok | End::Retry | End::Panicked | End::TimedOut => 0,
         };
         let attempts = self.flights[index].attempts;
         if self.config.attempts.is_some_and(|most| attempts >= most) {
-            return self.fail(index, end.said().or(Some("the retries are used up")));
+            return self.condemn(index, end.said().or(Some("the retries are used up")));
         }
         let wait = (10_u64 << (attempts - 1).min(20)).min(40).max(asked);
         self.flights[index].phase = Phase::Due(Some(self.now + wait));
@@ -202,6 +202,14 @@ impl Oracle {
         let items = first.items.split_off(first.items.len() / 2);
         (first.id, first.attempts, first.phase) = (None, 0, Phase::Due(Some(self.now)));
         self.flights.insert(index + 1, Flight::new(items, 0, self.now));
+    }
+
+    /// The final verdict, unless the bad items are looked for.
+    fn condemn(&mut self, index: usize, said: Said) {
+        if self.config.bisect && self.flights[index].items.len() > 1 {
+            return self.halve(index);
+        }
+        self.fail(index, said);
     }
 
     /// The final verdict.
