@@ -24,6 +24,8 @@ use writer::Who;
 
 #[path = "adaptive/args.rs"]
 mod args;
+#[path = "adaptive/audit.rs"]
+mod audit;
 #[path = "adaptive/cost.rs"]
 mod cost;
 #[path = "adaptive/course.rs"]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use backpressure::{BackpressureController, Batch, FlushError, Strategy};
 use tokio::time::sleep;
 
+use crate::audit::{Auditor, audit};
 use crate::mark::{Mark, Unit};
 use crate::meter::Item;
 use crate::rig::{Pending, Rig};
@@ -59,12 +60,13 @@ async fn crowd(who: Who, wait: Wait, seed: u64) -> Crowd {
     // About 1000 items a second.
     let rig = Rig::new(Sink::start(Spec::new(0.01, 0.9e-3), seed));
     let controller = controller(who, &rig);
+    let auditor = Auditor::of(&rig.ended, &controller);
     let mut producers = Vec::new();
     for number in 0..PRODUCERS {
         producers.push(tokio::spawn(produce(Arc::clone(&rig), controller.clone(), wait, Rng::new(seed, number))));
     }
     sleep(Duration::from_secs_f64(MEASURE.1)).await;
-    controller.snapshot().audit().expect("the books are in order");
+    auditor.has_found_nothing();
     let (mut accepted, mut refused) = (0, 0);
     for producer in producers {
         let submitted = producer.await.expect("no producer panics");
@@ -86,6 +88,7 @@ async fn produce(rig: Arc<Rig>, controller: BackpressureController<Item>, wait: 
             for seq in 0..ITEMS {
                 controller.try_push(Item { at: rig.now(), seq: seq as u32 }).expect("there is room");
             }
+            audit(&controller);
             accepted += counts;
             sleep(Duration::from_secs_f64(PAUSE * (0.5 + rng.unit()))).await;
         } else {

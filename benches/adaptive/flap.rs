@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backpressure::{BackpressureController, Batch, FlushError, Strategy};
+use tokio::sync::Notify;
 
+use crate::audit::{Auditor, audit};
 use crate::mark::{Mark, Unit};
 use crate::rig::Pending;
 use crate::rng::Rng;
@@ -48,7 +50,9 @@ struct Changes {
 async fn hover(seed: u64) -> Changes {
     let mut rng = Rng::new(seed, 2);
     let sink = Sink::start(SERIAL, seed);
-    let controller = controller(&sink);
+    let ended = Arc::new(Notify::new());
+    let controller = controller(&sink, &ended);
+    let auditor = Auditor::of(&ended, &controller);
     let (mut carry, mut push, mut depths) = (0.0, 0.0, 0.0);
     let naive = Naive::default();
     let ticks = (MINUTES * 60.0 * 500.0) as u64;
@@ -66,18 +70,23 @@ async fn hover(seed: u64) -> Changes {
             let _ = controller.try_push(());
         }
         naive.observe(controller.depth() as f64 / CAPACITY as f64);
-        controller.snapshot().audit().expect("the books are in order");
+        audit(&controller);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    auditor.has_found_nothing();
     let with = controller.snapshot().transitions.total();
     Changes { with, without: naive.changes.get(), mean_depth: depths / ticks as f64 }
 }
 
-fn controller(sink: &Arc<Sink>) -> BackpressureController<()> {
-    let sink = Arc::clone(sink);
+fn controller(sink: &Arc<Sink>, ended: &Arc<Notify>) -> BackpressureController<()> {
+    let (sink, ended) = (Arc::clone(sink), Arc::clone(ended));
     let flush = move |batch: Batch<()>| -> Pending {
-        let sink = Arc::clone(&sink);
-        Box::pin(async move { sink.call(batch.len() as u64).await.map_err(|_| FlushError::retry("the sink is down")) })
+        let (sink, ended) = (Arc::clone(&sink), Arc::clone(&ended));
+        Box::pin(async move {
+            sink.call(batch.len() as u64).await.map_err(|_| FlushError::retry("the sink is down"))?;
+            ended.notify_one();
+            Ok(())
+        })
     };
     let builder = BackpressureController::builder(CAPACITY).strategy(Strategy::DropNewest);
     builder.fixed(BATCH, Duration::from_millis(50)).spawn(flush).expect("the settings are valid")

@@ -35,7 +35,6 @@ pub(crate) enum Unit {
     PerMinute,
     Ratio,
     Nanos,
-    Bytes,
 }
 
 impl Mark {
@@ -102,7 +101,6 @@ impl Unit {
             Self::PerMinute => format!("{value:.0}/min"),
             Self::Ratio => format!("{value:.2}"),
             Self::Nanos => format!("{value:.0} ns"),
-            Self::Bytes => format!("{value:.0} B"),
         }
     }
 }

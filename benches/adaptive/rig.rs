@@ -20,13 +20,13 @@ pub(crate) struct Rig {
     origin: Instant,
     meter: Mutex<Meter>,
     /// A flush has ended.
-    pub(crate) ended: Notify,
+    pub(crate) ended: Arc<Notify>,
 }
 
 impl Rig {
     /// In front of a sink that others may use, too.
     pub(crate) fn new(sink: Arc<Sink>) -> Arc<Self> {
-        Arc::new(Self { sink, origin: Instant::now(), meter: Mutex::default(), ended: Notify::new() })
+        Arc::new(Self { sink, origin: Instant::now(), meter: Mutex::default(), ended: Arc::default() })
     }
 
     /// Sends the items to the sink. To be dropped when the time is over.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
+use crate::audit::Auditor;
 use crate::course::{BUFFER, Course};
 use crate::meter::{Item, Meter, Trace};
 use crate::rig::Rig;
@@ -44,7 +44,7 @@ pub(crate) fn on_paused_clock<T>(future: impl Future<Output = T>) -> T {
 pub(crate) async fn drive(who: Who, course: &Course, sink: &Arc<Sink>, seed: u64) -> Run {
     let rig = Rig::new(Arc::clone(sink));
     let writer = Arc::new(Writer::start(who, course, &rig, seed));
-    let auditor = tokio::spawn(audit_each_flush(Arc::clone(&rig), Arc::clone(&writer)));
+    let auditor = audit_each_flush(&rig, &writer);
     let mut source = Source { course, accepted: 0, dropped: 0, carry: 0.0 };
     for tick in 0.. {
         let now = tick * TICK;
@@ -55,7 +55,7 @@ pub(crate) async fn drive(who: Who, course: &Course, sink: &Arc<Sink>, seed: u64
         source.offer(now as u32, &writer);
         let books = writer.audit();
         assert_eq!(books.accepted, source.accepted, "what was taken in is in the books");
-        assert!(!auditor.is_finished(), "the auditor has found a fault");
+        auditor.has_found_nothing();
         if tick % TRACE == 0 {
             trace(&rig, &books, writer.polls());
         }
@@ -88,13 +88,12 @@ impl Source<'_> {
     }
 }
 
-/// I1 after each flush: the writer settles it in the same breath, and is asked next.
-async fn audit_each_flush(rig: Arc<Rig>, writer: Arc<Writer>) {
-    loop {
-        rig.ended.notified().await;
+fn audit_each_flush(rig: &Arc<Rig>, writer: &Arc<Writer>) -> Auditor {
+    let (ended, rig, writer) = (Arc::clone(&rig.ended), Arc::clone(rig), Arc::clone(writer));
+    Auditor::start(ended, move || {
         let books = writer.audit();
         assert!(books.delivered <= rig.meter().delivered, "nothing is delivered that the sink has not taken");
-    }
+    })
 }
 
 fn trace(rig: &Rig, books: &Books, polls: u64) {
@@ -105,13 +104,13 @@ fn trace(rig: &Rig, books: &Books, polls: u64) {
     meter.trace.push(Trace { at, batch, slots, buffered, calls, polls, is_unreachable });
 }
 
-async fn finish(rig: Arc<Rig>, writer: &Writer, auditor: JoinHandle<()>, source: &Source<'_>) -> Run {
+async fn finish(rig: Arc<Rig>, writer: &Writer, auditor: Auditor, source: &Source<'_>) -> Run {
     // What ends at this very moment is settled first.
     tokio::task::yield_now().await;
     let polls = writer.polls();
     tokio::time::sleep(Duration::from_secs_f64(source.course.rest)).await;
     let rest_polls = writer.polls() - polls;
-    auditor.abort();
+    auditor.has_found_nothing();
     let books = writer.audit();
     let mut meter = std::mem::take(&mut *rig.meter());
     meter.dropped = source.dropped;

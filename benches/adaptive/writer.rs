@@ -63,7 +63,6 @@ impl Future for Counted {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Books {
     pub(crate) accepted: u64,
-    pub(crate) refused: u64,
     pub(crate) delivered: u64,
     pub(crate) lost: u64,
     pub(crate) buffered: u64,
@@ -123,7 +122,6 @@ impl Writer {
                 assert_eq!(queue.accepted, gone + queue.in_flight + queue.buffered(), "the books are in order");
                 Books {
                     accepted: queue.accepted,
-                    refused: 0,
                     delivered: queue.delivered,
                     lost: queue.lost,
                     buffered: queue.buffered(),
@@ -139,7 +137,6 @@ impl Writer {
 fn books(snapshot: &Snapshot, explanation: &Explanation) -> Books {
     Books {
         accepted: snapshot.accepted,
-        refused: snapshot.refused.total(),
         delivered: snapshot.delivered,
         lost: snapshot.losses().total(),
         buffered: snapshot.buffered,
