@@ -473,7 +473,7 @@ impl<T: Send + 'static> Builder<T> {
         let initial = self.initial_batch.unwrap_or(DEFAULT_INITIAL_BATCH).min(settings.max_batch);
         let clock = self.clock.map_or_else(Clock::start, Clock::Manual);
         let nonce = clock.seed().unwrap_or_else(nonce);
-        let pace = Adaptive::new(initial as u64, settings.aim(), nonce);
+        let pace = Adaptive::new(initial as u64, settings.aim(), settings.retry.seed_or(nonce));
         let on_loss = match self.dead_letters {
             Some(letters) => Some(route(Arc::clone(&self.name), letters, self.on_loss)),
             None => self.on_loss,

@@ -85,7 +85,8 @@ impl Retry {
         self
     }
 
-    /// Seeds the jitter, for a schedule that can be told in advance. By default each controller has a seed of its own.
+    /// Seeds the jitter, for a schedule that can be told in advance, and the pauses after a throttling for which the sink has
+    /// named no length. By default each controller has a seed of its own.
     #[must_use]
     pub const fn jitter_seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -119,7 +120,12 @@ impl Retry {
     }
 
     pub(crate) fn jitter(&self, default_seed: u64) -> Jitter {
-        Jitter(self.seed.unwrap_or(default_seed))
+        Jitter(self.seed_or(default_seed))
+    }
+
+    /// What pauses are drawn from.
+    pub(crate) fn seed_or(&self, default_seed: u64) -> u64 {
+        self.seed.unwrap_or(default_seed)
     }
 
     /// When the attempt after a failed one may start; `None` is the final verdict.
