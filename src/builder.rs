@@ -1,5 +1,7 @@
 //! Settings, checked before anything runs.
 
+mod ages;
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::batch::Batch;
 use crate::controller::BackpressureController;
-use crate::core::{Core, Loss, LossHook, Parameters, Settings, check_capacity};
+use crate::core::{AgeLimits, Core, Loss, LossHook, Parameters, Settings, check_capacity};
 use crate::dead_letters::{DeadLetter, route};
 use crate::error::{BuildError, DriveError, FlushError};
 use crate::flusher::{Flusher, MAX_CONCURRENCY};
@@ -58,6 +60,9 @@ type Parts<T> = (Arc<Core<T>>, Box<dyn Pace>);
 /// | `fixed`: linger | it adapts; 5 ms if pulled         | a batch leaves at once | never by time |
 /// | `flush_timeout` | 30 s                              | an error        | never |
 /// | `retry`         | 50 ms, doubling, to 10 s, for ever| at once         | never again |
+/// | `max_age`       | never                             | an error        | never |
+/// | `critical_age`  | `max_age`                         | an error        | never |
+/// | `max_delay`     | none: the capacity is as it was set | an error      | none |
 /// | `drain_on_drop` | 25 s                              | nothing is waited for | for ever |
 #[must_use = "a builder builds nothing by itself"]
 pub struct Builder<T> {
@@ -72,6 +77,7 @@ pub struct Builder<T> {
     linger: Option<Duration>,
     flush_timeout: Duration,
     retry: Retry,
+    ages: AgeLimits,
     drain_on_drop: Duration,
     bisect: bool,
     on_loss: Option<LossHook<T>>,
@@ -96,6 +102,7 @@ impl<T> Builder<T> {
             linger: None,
             flush_timeout: DEFAULT_FLUSH_TIMEOUT,
             retry: Retry::default(),
+            ages: AgeLimits::NONE,
             drain_on_drop: DEFAULT_DRAIN_ON_DROP,
             bisect: false,
             on_loss: None,
@@ -497,6 +504,7 @@ impl<T: Send + 'static> Builder<T> {
             is_adaptive: self.linger.is_none(),
             retry: self.retry.clone(),
             flush_timeout: self.flush_timeout,
+            ages: self.ages,
             bisect: self.bisect,
         };
         settings.check(self.capacity)?;
@@ -523,6 +531,7 @@ impl<T> fmt::Debug for Builder<T> {
             .field("linger", &self.linger)
             .field("flush_timeout", &self.flush_timeout)
             .field("retry", &self.retry)
+            .field("ages", &self.ages)
             .field("drain_on_drop", &self.drain_on_drop)
             .field("bisect", &self.bisect)
             .field("on_loss", &self.on_loss.is_some())

@@ -1,11 +1,13 @@
 //! The handle that everyone holds.
 
+mod retry_after;
+
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::builder::Builder;
-use crate::core::{Changes, Core};
+use crate::core::{Ages, Changes, Core};
 use crate::drain::{Drain, drain_blocking};
 use crate::error::{BuildError, PushError, ReserveError, WouldDeadlock};
 use crate::explain::Explanation;
@@ -403,7 +405,7 @@ impl<T> BackpressureController<T> {
     }
 
     /// The most items that may be reserved, buffered and in flight together: exactly what the builder was given, or
-    /// [`set_capacity`](Self::set_capacity).
+    /// [`set_capacity`](Self::set_capacity); less, if a [largest delay](Builder::max_delay) is set and the sink is slow.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.core.capacity()
@@ -497,6 +499,14 @@ impl<T> BackpressureController<T> {
     #[must_use]
     pub fn oldest_age(&self) -> Option<Duration> {
         self.core.oldest_age()
+    }
+
+    /// The ages of the oldest items: in the buffer, with the sink, and in batches that wait for another attempt.
+    ///
+    /// Takes the head lock for a few nanoseconds.
+    #[must_use]
+    pub fn ages(&self) -> Ages {
+        self.core.ages()
     }
 
     pub(crate) fn core(&self) -> &Arc<Core<T>> {

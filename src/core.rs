@@ -2,10 +2,13 @@
 
 mod account;
 mod admit;
+mod age;
 mod changes;
+mod comeback;
 mod context;
 mod diary;
 mod ending;
+mod fit;
 mod inform;
 mod levers;
 mod loss;
@@ -23,11 +26,16 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 pub(crate) use self::admit::{Admitted, Queued};
+pub(crate) use self::age::AgeLimits;
+pub use self::age::Ages;
+use self::age::Aging;
 pub use self::changes::Changes;
+use self::comeback::Comeback;
 pub(crate) use self::context::Inside;
 use self::context::Telling;
 use self::diary::Diary;
 pub(crate) use self::ending::{DrainId, Ending};
+use self::fit::Asked;
 use self::levers::Levers;
 pub(crate) use self::levers::Settings;
 pub use self::loss::Loss;
@@ -36,6 +44,7 @@ pub(crate) use self::pulled::Returned;
 pub(crate) use self::retries::Retries;
 pub(crate) use self::settle::{End, Left};
 pub(crate) use self::step::{Step, Work};
+use crate::drain_rate::DrainRate;
 use crate::error::BuildError;
 use crate::flight::{FlightKey, Flights};
 use crate::gate::{Effects, Gate, Locked};
@@ -59,6 +68,7 @@ pub(crate) struct Core<T> {
     on_loss: Option<LossHook<T>>,
     /// Wakes the flusher, or the consumer that pulls.
     bell: Arc<Notify>,
+    comeback: Comeback,
     /// There is no flusher: batches are pulled.
     is_pulled: bool,
     states: watch::Sender<State>,
@@ -87,12 +97,15 @@ pub(crate) struct Hangar<T> {
     settings: Arc<Settings>,
     /// The most items of a batch, as the strategy and the capacity leave it.
     max_batch: usize,
+    asked: Asked,
     /// Calls of the sink that there can be at once.
     slots: u64,
     /// One item in so many is kept, by state.
     sample_rates: [u32; State::ALL.len()],
     ending: Ending<T>,
     diary: Diary,
+    aging: Aging,
+    drain_rate: DrainRate,
 }
 
 /// What a new controller is made of.
@@ -124,20 +137,28 @@ impl<T> Core<T> {
             promised: (0, FlushReason::Full),
             settings: Arc::new(settings),
             max_batch,
+            asked: Asked { capacity, max_batch },
             slots: parameters.slots as u64,
             sample_rates: parameters.strategy.sample_rates(),
             ending: Ending::default(),
             diary: Diary::new(),
+            aging: Aging::default(),
+            drain_rate: DrainRate::default(),
         };
         let gate = Gate::new(capacity, levels, parameters.clock, hangar)?;
         let posture = parameters.strategy.posture();
-        gate.lock().set_posture(posture);
+        let mut locked = gate.lock();
+        locked.set_posture(posture);
+        let is_aging = locked.desk().rest.settings.ages.is_set();
+        locked.set_aging(is_aging);
+        drop(locked);
         Some(Self {
             gate,
             levers: Levers::new(&parameters.strategy),
             draws: CachePadded::default(),
             on_loss: parameters.on_loss,
             bell: Arc::default(),
+            comeback: Comeback::default(),
             is_pulled: parameters.is_pulled,
             states: watch::channel(State::Normal).0,
             telemetry: Telemetry::new(&parameters.name),

@@ -72,7 +72,7 @@ pub enum LossReason {
     Failed,
     /// Displaced by a newer item.
     Evicted,
-    /// Too old.
+    /// Older than [`max_age`](crate::Builder::max_age).
     Expired,
     /// Removed by `purge`.
     Purged,
@@ -326,6 +326,8 @@ pub enum BuildError {
     },
     /// A flush timeout of 0, which no sink could keep.
     FlushTimeoutZero,
+    /// A largest or critical age, or a largest delay, of 0: every item would be beyond it at once.
+    AgeZero,
     /// A retry factor that is not a finite number of at least 1.
     RetryFactor(f64),
     /// At most 0 attempts, so that nothing would ever be sent.
@@ -362,6 +364,7 @@ impl fmt::Display for BuildError {
             Self::ConcurrencyZero => f.write_str("the most calls of the sink at once are 0"),
             Self::ConcurrencyTooLarge { max } => write!(f, "the most calls of the sink at once are above {max}"),
             Self::FlushTimeoutZero => f.write_str("the flush timeout is 0"),
+            Self::AgeZero => f.write_str("a largest or critical age, or a largest delay, is 0"),
             Self::RetryFactor(factor) => {
                 write!(f, "the retry factor must be a finite number of at least 1, not {factor}")
             }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batch::BatchId;
+use crate::gate::Born;
 use crate::ledger::Losses;
 use crate::pace::FlushReason;
 use crate::time::Tick;
@@ -42,6 +43,14 @@ impl Seqs {
             Self::List(list) => {
                 list.chunk_by(|a, b| a + 1 == *b).filter_map(|run| Some(*run.first()?..*run.last()? + 1)).collect()
             }
+        }
+    }
+
+    /// How many of them are before `position`.
+    fn count_before(&self, position: u64) -> usize {
+        match self {
+            Self::Run(run) => (position.clamp(run.start, run.end) - run.start) as usize,
+            Self::List(list) => list.partition_point(|seq| *seq < position),
         }
     }
 
@@ -94,6 +103,7 @@ pub(crate) struct Flight<T> {
     pub(crate) reason: FlushReason,
     pub(crate) lost_before: Losses,
     pub(crate) oldest: Option<Tick>,
+    pub(crate) born: Born,
     /// When its last attempt began.
     pub(crate) started: Option<Tick>,
     /// More time before the flush timeout, as the sink asked.
@@ -162,6 +172,25 @@ impl<T> Flight<T> {
         self.oldest.map_or(Duration::ZERO, |oldest| now.since(oldest))
     }
 
+    /// It waits for another attempt.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.phase == Phase::Home && self.is_counted
+    }
+
+    /// Takes the items before `position` out of a batch that is at home; `None` if there are none.
+    pub(crate) fn shed_before(&mut self, position: u64) -> Option<(Seqs, Vec<T>)> {
+        let count = self.seqs.count_before(position);
+        if count == 0 || self.items.len() != self.seqs.len() {
+            return None;
+        }
+        let (shed, left) = self.seqs.split_at(count);
+        if left.len() > 0 {
+            self.id = self.id.part_of(left.get(0));
+        }
+        self.seqs = left;
+        Some((shed, self.items.drain(..count).collect()))
+    }
+
     /// Sorts the items by what the sink said of each, and otherwise by `unmarked`. Moved-out items cannot be sent again.
     pub(crate) fn sort(&mut self, unmarked: Unmarked) -> Sorted<T> {
         let seqs = mem::replace(&mut self.seqs, Seqs::List(Vec::new()));
@@ -209,6 +238,7 @@ impl<T> Flight<T> {
             reason: self.reason,
             lost_before,
             oldest: self.oldest,
+            born: self.born.clone(),
             started: None,
             extra: Duration::ZERO,
             // The last attempt was the whole batch's.
@@ -322,6 +352,7 @@ mod tests {
             reason: FlushReason::Full,
             lost_before: Losses::default(),
             oldest: None,
+            born: Born::default(),
             started: None,
             extra: Duration::ZERO,
             is_counted: false,
@@ -384,6 +415,25 @@ mod tests {
         assert_eq!((first.items, first.seqs.get(2), first.attempts), (vec![0, 1, 2], 12, 1));
         assert_eq!((rest.items, rest.seqs.get(0), rest.attempts), (vec![3], 13, 1));
         assert_eq!((rest.id.first(), rest.id.part()), (13, 1));
+    }
+
+    #[test]
+    fn what_is_shed_are_the_oldest_and_the_rest_is_another_batch() {
+        let mut whole = flight(vec![0, 1, 2, 3], Vec::new());
+        assert!(whole.shed_before(10).is_none());
+        let (seqs, items) = whole.shed_before(12).expect("two");
+        assert_eq!((seqs.len(), seqs.get(1), items), (2, 11, vec![0, 1]));
+        assert_eq!(
+            (whole.items.clone(), whole.seqs.get(0), whole.id.first(), whole.id.part()),
+            (vec![2, 3], 12, 12, 1)
+        );
+        let mut listed = Flight { seqs: Seqs::List(vec![10, 12, 15, 19]), ..flight(vec![0, 1, 2, 3], Vec::new()) };
+        assert_eq!(
+            listed.shed_before(15).map(|(seqs, items)| (seqs.runs(), items)),
+            Some((vec![10..11, 12..13], vec![0, 1]))
+        );
+        assert_eq!(listed.shed_before(99).map(|(_, items)| items), Some(vec![2, 3]));
+        assert_eq!(listed.seqs.len(), 0);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 pub(crate) use self::displace::{Evicted, Merged};
+pub(crate) use self::stamps::Born;
 use self::stamps::Stamps;
 pub(crate) use self::tags::Tag;
 use self::tags::Tags;
@@ -53,6 +54,7 @@ pub(crate) struct Desk<T, R> {
     machine: Machine,
     posture: Posture,
     stamps: Stamps,
+    is_aging: bool,
     tags: Tags,
     /// The buffer was seen empty: the next item is the first, and its time is to be noted.
     empty: bool,
@@ -129,6 +131,7 @@ impl<T, R> Gate<T, R> {
             machine: Machine::new(levels),
             posture: Posture::REFUSE,
             stamps: Stamps::new(),
+            is_aging: false,
             tags: Tags::new(),
             empty: true,
             sleeper: None,
@@ -198,6 +201,11 @@ impl<T, R> Gate<T, R> {
 
     pub(crate) fn pressure(&self) -> f64 {
         self.scale.pressure(self.depth())
+    }
+
+    /// How many places must come free before the depth, with so many items more, is below the high mark.
+    pub(crate) fn excess(&self, items: u64) -> f64 {
+        self.depth() as f64 + items as f64 - self.scale.high()
     }
 
     pub(crate) fn depth(&self) -> u64 {

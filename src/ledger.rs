@@ -21,6 +21,7 @@ pub(crate) enum Outcome {
     Delivered,
     Failed,
     Evicted,
+    Expired,
     Purged,
     Abandoned,
 }
@@ -32,6 +33,7 @@ impl Outcome {
             Self::Delivered => return Fate::Delivered,
             Self::Failed => LossReason::Failed,
             Self::Evicted => LossReason::Evicted,
+            Self::Expired => LossReason::Expired,
             Self::Purged => LossReason::Purged,
             Self::Abandoned => LossReason::Abandoned,
         };
@@ -53,6 +55,7 @@ impl Tally {
             Outcome::Delivered => &mut self.delivered,
             Outcome::Failed => &mut lost.failed,
             Outcome::Evicted => &mut lost.evicted,
+            Outcome::Expired => &mut lost.expired,
             Outcome::Purged => &mut lost.purged,
             Outcome::Abandoned => &mut lost.abandoned,
         };

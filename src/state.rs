@@ -1,11 +1,12 @@
-//! The state of the buffer, as a pure table of depth against the watermarks.
+//! The state of the buffer, as a pure table of depth against the watermarks, raised by the age of its items.
 
 use std::fmt;
 
 use crate::error::BuildError;
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// How full the buffer is, by its depth (reserved + buffered + in flight).
+/// How full the buffer is, by its depth (reserved + buffered + in flight); or, if that is worse, how long its items wait, where
+/// a [critical age](crate::Builder::critical_age) or a [largest one](crate::Builder::max_age) is set.
 ///
 /// A state is entered at its mark at once, and left only when the depth has fallen below the mark by the hysteresis
 /// `h = min(max(1.25 * batch / capacity, 0.10), mark / 2)` of the capacity, so that the batch that leaves at each flush
@@ -13,12 +14,12 @@ use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum State {
-    /// Below the low mark.
+    /// Below the low mark, and young.
     #[default]
     Normal = 0,
-    /// At or above the low mark.
+    /// At or above the low mark, or at half of the critical age.
     Elevated = 1,
-    /// At or above the high mark.
+    /// At or above the high mark, or at the critical age.
     Critical = 2,
     /// No room.
     Blocked = 3,
@@ -163,6 +164,12 @@ impl Scale {
         self.span.store(levels.span.to_bits(), Ordering::Relaxed);
     }
 
+    /// The high mark, in items.
+    pub(crate) fn high(&self) -> f64 {
+        // Ordering: Relaxed, as above.
+        f64::from_bits(self.low.load(Ordering::Relaxed)) + f64::from_bits(self.span.load(Ordering::Relaxed))
+    }
+
     /// `(depth - low) / (high - low)`, in `0.0 ..= 1.0`.
     pub(crate) fn pressure(&self, depth: u64) -> f64 {
         // Ordering: Relaxed, as above.
@@ -202,18 +209,26 @@ impl Transitions {
 #[derive(Debug)]
 pub(crate) struct Machine {
     levels: Levels,
+    by_depth: State,
+    by_age: State,
     state: State,
     transitions: Transitions,
 }
 
 impl Machine {
     pub(crate) fn new(levels: Levels) -> Self {
-        Self { levels, state: State::Normal, transitions: Transitions::default() }
+        let (by_depth, by_age, state) = (State::Normal, State::Normal, State::Normal);
+        Self { levels, by_depth, by_age, state, transitions: Transitions::default() }
     }
 
     /// Follows the depth; `Some` is the new state.
     pub(crate) fn observe(&mut self, depth: u64, closed: bool) -> Option<State> {
-        let next = if closed { State::Draining } else { self.levels.next(self.state, depth) };
+        self.by_depth = self.levels.next(self.by_depth, depth);
+        if depth == 0 {
+            self.by_age = State::Normal;
+        }
+        let is_over = closed || self.state == State::Draining;
+        let next = if is_over { State::Draining } else { self.by_depth.max(self.by_age) };
         if next == self.state {
             return None;
         }
@@ -226,6 +241,15 @@ impl Machine {
         &self.levels
     }
 
+    pub(crate) const fn by_age(&self) -> State {
+        self.by_age
+    }
+
+    /// What the age makes of it, from the next look at the depth on.
+    pub(crate) fn set_by_age(&mut self, state: State) {
+        self.by_age = state;
+    }
+
     /// Other levels, for the next look at the depth.
     pub(crate) fn set_levels(&mut self, levels: Levels) {
         self.levels = levels;
@@ -233,7 +257,7 @@ impl Machine {
 
     /// The next depth at which the state rises.
     pub(crate) fn mark_above(&self) -> Option<u64> {
-        self.levels.mark_above(self.state)
+        self.levels.mark_above(if self.state == State::Draining { self.state } else { self.by_depth })
     }
 
     pub(crate) const fn transitions(&self) -> Transitions {
@@ -396,6 +420,24 @@ mod tests {
         assert_eq!([0, 50, 65, 80, 100].map(|depth| scale.pressure(depth)), [0.0, 0.0, 0.5, 1.0, 1.0]);
         scale.set(&Levels::new(Watermarks::default(), 10, 1));
         assert_eq!([0, 5, 8, 100].map(|depth| scale.pressure(depth)), [0.0, 0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn the_state_is_the_worse_of_depth_and_age() {
+        let mut machine = Machine::new(Levels::new(Watermarks::default(), 100, 1));
+        machine.set_by_age(State::Critical);
+        assert_eq!((machine.observe(10, false), machine.mark_above()), (Some(State::Critical), Some(50)));
+        assert_eq!((machine.observe(50, false), machine.mark_above()), (None, Some(80)));
+        assert_eq!(machine.observe(100, false), Some(State::Blocked));
+        assert_eq!(machine.observe(89, false), Some(State::Critical));
+        machine.set_by_age(State::Normal);
+        assert_eq!(machine.observe(45, false), Some(State::Elevated), "the depth has its own history");
+        machine.set_by_age(State::Elevated);
+        assert_eq!(machine.observe(30, false), None);
+        assert_eq!((machine.observe(0, false), machine.by_age()), (Some(State::Normal), State::Normal));
+        machine.set_by_age(State::Critical);
+        assert_eq!((machine.observe(60, true), machine.mark_above()), (Some(State::Draining), None));
+        assert_eq!(machine.observe(60, false), None, "the last state");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
 use parking_lot::Mutex;
 
-use crate::core::End;
+use crate::core::{Ages, End};
 use crate::ledger::Snapshot;
 use crate::pace::FlushReason;
 use crate::spread::Spread;
@@ -82,6 +82,7 @@ pub(crate) struct Figures {
     pub(crate) snapshot: Snapshot,
     pub(crate) attempts: Attempts,
     pub(crate) oldest_age: Option<Duration>,
+    pub(crate) ages: Ages,
     /// When a call of the sink last answered `Ok(())`, as Unix time.
     pub(crate) last_success: Option<Duration>,
 }
@@ -269,6 +270,11 @@ impl Teller<'_> {
         for (name, value) in plain {
             self.set((name, 0), &[], value);
         }
+        let Ages { buffered, in_flight, retry_waiting } = now.ages;
+        let ages = [("buffered", buffered), ("in_flight", in_flight), ("retry_waiting", retry_waiting)];
+        for (i, (stage, age)) in ages.into_iter().enumerate() {
+            self.set((STAGE_AGE, i), &[("stage", stage)], age.unwrap_or_default().as_secs_f64());
+        }
         for (i, state) in State::ALL.into_iter().enumerate() {
             self.set((STATE, i), &[("state", state.as_str())], f64::from(u8::from(state == n.state)));
         }
@@ -332,6 +338,7 @@ const RETRY_WAITING: &str = "backpressure_retry_waiting_items";
 const DEPTH: &str = "backpressure_depth_items";
 const WAITING: &str = "backpressure_waiting_producers";
 const OLDEST_AGE: &str = "backpressure_oldest_item_age_seconds";
+const STAGE_AGE: &str = "backpressure_stage_oldest_age_seconds";
 const STATE: &str = "backpressure_state";
 const BATCH_LIMIT: &str = "backpressure_batch_limit_items";
 const CONCURRENCY_LIMIT: &str = "backpressure_concurrency_limit";
@@ -364,6 +371,7 @@ const GAUGES: &[Description] = &[
     (DEPTH, Unit::Count, "Items reserved, buffered and in flight."),
     (WAITING, Unit::Count, "Producers that wait for room."),
     (OLDEST_AGE, Unit::Seconds, "A bound of the age of the oldest item that is not settled; 0 if there is none."),
+    (STAGE_AGE, Unit::Seconds, "A bound of the age of the oldest item of a stage; 0 if there is none."),
     (STATE, Unit::Count, "1 for the state that the buffer is in, 0 for the others."),
     (BATCH_LIMIT, Unit::Count, "The most items of a batch at present."),
     (CONCURRENCY_LIMIT, Unit::Count, "The most calls of the sink at once at present."),

@@ -34,6 +34,11 @@ impl Tick {
         self.0.checked_add(wait).map(Self)
     }
 
+    /// `None` if it would be before the clock began.
+    pub(crate) fn before(self, age: Duration) -> Option<Self> {
+        self.0.checked_sub(age).map(Self)
+    }
+
     /// Zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)

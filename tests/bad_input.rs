@@ -33,7 +33,7 @@ fn builder(capacity: usize) -> backpressure::Builder<u32> {
 #[test]
 fn wrong_settings_are_typed_errors_when_built() {
     type Build = backpressure::Builder<u32>;
-    let wrong: [(Build, BuildError); 12] = [
+    let wrong: [(Build, BuildError); 15] = [
         (builder(0), BuildError::CapacityZero),
         (builder(0).max_batch(1), BuildError::CapacityZero),
         (builder(MAX_CAPACITY + 1), BuildError::CapacityTooLarge { max: MAX_CAPACITY }),
@@ -43,6 +43,9 @@ fn wrong_settings_are_typed_errors_when_built() {
         (builder(10).max_batch(11), BuildError::BatchAboveCapacity { batch: 11, capacity: 10 }),
         (builder(10).fixed(usize::MAX, SEC), BuildError::BatchAboveCapacity { batch: usize::MAX, capacity: 10 }),
         (builder(10).flush_timeout(Duration::ZERO), BuildError::FlushTimeoutZero),
+        (builder(10).max_age(Duration::ZERO), BuildError::AgeZero),
+        (builder(10).critical_age(Duration::ZERO), BuildError::AgeZero),
+        (builder(10).max_delay(Duration::ZERO), BuildError::AgeZero),
         (builder(10).retry(Retry::default().factor(0.5)), BuildError::RetryFactor(0.5)),
         (builder(10).retry(Retry::default().factor(f64::INFINITY)), BuildError::RetryFactor(f64::INFINITY)),
         (builder(10).retry(Retry::default().max_attempts(0)), BuildError::RetryAttemptsZero),

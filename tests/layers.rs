@@ -21,7 +21,7 @@ const FLOORS: [&[&str]; 8] = [
     &["sync", "time", "error", "panics", "splitmix", "thread"],
     &["ring"],
     &["gate", "state", "ledger", "receipt", "spread"],
-    &["strategy", "pace", "retry"],
+    &["strategy", "pace", "retry", "retry_after", "drain_rate", "sojourn"],
     &["core", "batch", "flight", "report", "telemetry", "health", "events", "explain"],
     &["sink", "flusher", "pull"],
     &["builder", "controller", "dead_letters", "push", "permit", "flush", "drain", "watch", "handle"],

@@ -327,7 +327,7 @@ fn a_controller_that_starts_again_under_its_name_goes_on() {
             assert!(c.drain(SEC).await.is_clean());
             assert_eq!(eye.read().count("items_delivered_total"), 5 * life);
         }
-        assert_eq!(eye.told.descriptions.load(Ordering::SeqCst), 3 * 24, "each controller describes each metric once");
+        assert_eq!(eye.told.descriptions.load(Ordering::SeqCst), 3 * 25, "each controller describes each metric once");
     });
 }
 
@@ -347,6 +347,10 @@ fn a_sink_that_hangs_does_not_stop_the_gauges() {
             assert_eq!((reading.gauge("in_flight_items"), reading.gauge("buffer_items")), (4.0, 4.0));
             assert_eq!(reading.gauge("waiting_producers"), 1.0);
             assert!((reading.gauge("oldest_item_age_seconds") - f64::from(second)).abs() < 0.1, "{reading:?}");
+            let stages = ["buffered", "in_flight", "retry_waiting"];
+            let ages = stages.map(|stage| reading.gauge(&format!("stage_oldest_age_seconds{{{stage}}}")));
+            assert!(ages[..2].iter().all(|age| (age - f64::from(second)).abs() < 0.1), "{ages:?}");
+            assert_eq!(ages[2], 0.0);
         }
         assert!((9..=12).contains(&eye.publications()), "{}", eye.publications());
         let totals = c.drain(ms(1)).await.totals;
@@ -565,12 +569,15 @@ fn s_r01_no_label_comes_from_data() {
         assert!((30..=128).contains(&series.len()), "{} series", series.len());
         let closed: BTreeSet<&str> = "orders full timed_out closed sampled too_large would_deadlock no_timer \
             failed evicted expired purged abandoned ok retry throttled permanent panicked cancelled \
-            linger room flush drain idle normal elevated critical blocked draining"
+            linger room flush drain idle normal elevated critical blocked draining \
+            buffered in_flight retry_waiting"
             .split_whitespace()
             .collect();
         for key in &series {
             for label in key.labels() {
-                assert!(["queue", "reason", "outcome", "trigger", "state", "from", "to"].contains(&label.key()));
+                assert!(
+                    ["queue", "reason", "outcome", "trigger", "state", "from", "to", "stage"].contains(&label.key())
+                );
                 assert!(closed.contains(label.value()), "{key}");
             }
         }

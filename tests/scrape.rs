@@ -79,7 +79,7 @@ fn a_scrape_has_every_metric_with_help_and_type() {
         let is_own = |line: &str| line.contains(" backpressure_");
         let types = body.lines().filter(|line| line.starts_with("# TYPE") && is_own(line)).count();
         let helps = body.lines().filter(|line| line.starts_with("# HELP") && is_own(line)).count();
-        assert_eq!((types, helps), (24, 24), "{body}");
+        assert_eq!((types, helps), (25, 25), "{body}");
         assert!(body.contains("backpressure_items_accepted_total{queue=\"orders\"} 101"), "{body}");
         assert!(body.contains("backpressure_items_lost_total{queue=\"orders\",reason=\"failed\"}"), "{body}");
         if let Some(path) = std::env::var_os("BACKPRESSURE_SCRAPE") {

@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use backpressure::{BackpressureController, Permit, PushError, State, StateWatch, Watermarks};
+use backpressure::{BackpressureController, Batch, Permit, PushError, State, StateWatch, Watermarks};
 use futures::StreamExt;
 
-use self::support::{Gate, HOUR, Log, SEC, gated, idle, ms, ok, paused};
+use self::support::{Dice, Gate, HOUR, Log, SEC, gated, idle, ms, ok, paused};
 
 /// Brings the depth to so many permits.
 fn hold(c: &BackpressureController<u32>, permits: &mut Vec<Permit<u32>>, depth: usize) {
@@ -185,5 +185,40 @@ fn whoever_is_woken_by_a_settle_finds_its_state_published() {
         assert!(Pin::new(&mut delivery).poll(&mut Context::from_waker(&waker)).is_pending());
         idle().await;
         assert_eq!(*witness.seen.lock().unwrap(), [State::Normal; 2]);
+    });
+}
+
+/// The state follows a depth that hovers around the high mark, with batches that take a sixth of the buffer each.
+#[test]
+fn a_depth_that_hovers_at_a_mark_does_not_flap_with_each_batch() {
+    const BATCH: u64 = 1_600;
+    paused(|| async {
+        let sink = |batch: Batch<u32>| async move {
+            tokio::time::sleep(ms(240)).await;
+            drop(batch);
+            Ok(())
+        };
+        let c = BackpressureController::builder(10_000).fixed(BATCH as usize, ms(5)).spawn(sink).unwrap();
+        (0..8_000).for_each(|i| c.try_push(i).unwrap());
+        let mut dice = Dice(18);
+        let (mut crossings, mut was_above) = (0, true);
+        let before = c.snapshot().transitions;
+        let mut load = 0;
+        // A minute of as much as the sink takes, more or less by chance each half second and each 10 ms, and towards the mark.
+        for step in 0..6_000 {
+            if step % 50 == 0 {
+                load = dice.up_to(60) + if c.depth() < 8_000 { 80 } else { 60 };
+            }
+            for i in 0..BATCH / 24 * load * dice.up_to(200) / 10_000 {
+                let _ = c.try_push(i as u32);
+            }
+            tokio::time::sleep(ms(10)).await;
+            let is_above = c.depth() >= 8_000;
+            crossings += u64::from(is_above != std::mem::replace(&mut was_above, is_above));
+        }
+        let transitions = c.snapshot().transitions.total() - before.total();
+        assert!(crossings > 200, "{crossings}: it hovers");
+        assert!((5..=70).contains(&transitions), "{transitions} transitions, {crossings} crossings, at {}", c.depth());
+        println!("{transitions} transitions, {crossings} crossings");
     });
 }

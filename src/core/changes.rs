@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Core, Settings, check_capacity};
+use super::{AgeLimits, Core, Settings, check_capacity};
 use crate::error::BuildError;
 use crate::pace::Aim;
 use crate::retry::Retry;
@@ -27,6 +27,9 @@ pub struct Changes<T> {
     max_interval: Option<Duration>,
     flush_timeout: Option<Duration>,
     retry: Option<Retry>,
+    max_age: Option<Duration>,
+    critical_age: Option<Duration>,
+    max_delay: Option<Duration>,
 }
 
 impl<T> Changes<T> {
@@ -43,6 +46,9 @@ impl<T> Changes<T> {
             max_interval: None,
             flush_timeout: None,
             retry: None,
+            max_age: None,
+            critical_age: None,
+            max_delay: None,
         }
     }
 
@@ -121,6 +127,26 @@ impl<T> Changes<T> {
         self.retry = Some(retry);
         self
     }
+
+    /// How old an item may become, above zero; `Duration::MAX` means that none is too old. What is inside already is judged by
+    /// it, too; what was taken into a batch before any age was set is never too old.
+    pub fn max_age(mut self, age: Duration) -> Self {
+        self.max_age = Some(age);
+        self
+    }
+
+    /// The age of the state Critical, above zero; `Duration::MAX` for never. The state follows after an interval.
+    pub fn critical_age(mut self, age: Duration) -> Self {
+        self.critical_age = Some(age);
+        self
+    }
+
+    /// How long a queue may be, above zero, as [`Builder::max_delay`](crate::Builder::max_delay) has it; `Duration::MAX` gives the
+    /// whole capacity back at once, anything else works from the next measurement on.
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = Some(delay);
+        self
+    }
 }
 
 impl<T> fmt::Debug for Changes<T> {
@@ -137,6 +163,9 @@ impl<T> fmt::Debug for Changes<T> {
             .field("max_interval", &self.max_interval)
             .field("flush_timeout", &self.flush_timeout)
             .field("retry", &self.retry)
+            .field("max_age", &self.max_age)
+            .field("critical_age", &self.critical_age)
+            .field("max_delay", &self.max_delay)
             .finish()
     }
 }
@@ -157,6 +186,11 @@ impl<T> Changes<T> {
             flush_timeout: self.flush_timeout.unwrap_or(settings.flush_timeout),
             bisect: settings.bisect,
             retry: self.retry.as_ref().unwrap_or(&settings.retry).clone(),
+            ages: AgeLimits {
+                max_age: self.max_age.unwrap_or(settings.ages.max_age),
+                critical_age: self.critical_age.or(settings.ages.critical_age),
+                max_delay: self.max_delay.unwrap_or(settings.ages.max_delay),
+            },
         }
     }
 }
@@ -178,14 +212,13 @@ impl<T> Core<T> {
         let strategy = changes.strategy.map_or_else(|| self.levers.strategy(), Arc::new);
 
         let mut locked = self.gate.lock();
-        if let Some(items) = changes.capacity {
-            locked.set_capacity(items);
-        }
-        let max_batch = strategy.batch_limit(settings.max_batch, locked.capacity() as usize);
+        let limit = |capacity| strategy.batch_limit(settings.max_batch, capacity);
+        let max_batch = locked.ask(changes.capacity, settings.ages.max_delay, limit);
         locked.set_levels(settings.watermarks, max_batch);
         if let Some(posture) = posture {
             locked.set_posture(posture);
         }
+        locked.set_aging(settings.ages.is_set());
         let hangar = &mut locked.desk().rest;
         hangar.sample_rates = strategy.sample_rates();
         let old =

@@ -342,7 +342,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::core::{Parameters, Settings};
+    use crate::core::{AgeLimits, Parameters, Settings};
     use crate::pace::Aim;
     use crate::retry::Retry;
     use crate::state::Watermarks;
@@ -364,6 +364,7 @@ mod tests {
                 is_adaptive: false,
                 retry: Retry::never(),
                 flush_timeout: Duration::MAX,
+                ages: AgeLimits::NONE,
                 bisect: false,
             },
             strategy: Strategy::Block,

@@ -60,6 +60,10 @@ impl<T> Core<T> {
         let due = diary.schedule.due(now, is_busy, is_outside, moves);
         let quiet_until = diary.schedule.quiet_until().unwrap_or_default();
         self.quiet_until.store(quiet_until.nanos(), Ordering::Relaxed);
+        if desk.rest.settings.ages.is_set() {
+            locked.look_at_age(now);
+            self.apply(locked.finish());
+        }
         due
     }
 
@@ -78,6 +82,7 @@ impl<T> Core<T> {
         let now = self.now();
         let mut locked = self.gate.lock();
         let oldest_age = locked.oldest_outstanding().map(|oldest| now.since(oldest));
+        let ages = locked.ages(now);
         let snapshot = self.snapshot_in(&mut locked);
         let moves = locked.moves();
         let desk = locked.desk();
@@ -87,7 +92,7 @@ impl<T> Core<T> {
         let last_success = diary.last_success;
         drop(locked);
         let last_success = last_success.map(|at| self.clock().unix(at));
-        Figures { snapshot, attempts, oldest_age, last_success }
+        Figures { snapshot, attempts, oldest_age, ages, last_success }
     }
 
     /// Tells what has happened, as events, and when to look again. At the end nothing is held back as an echo.

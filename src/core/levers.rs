@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::age::AgeLimits;
 use crate::error::BuildError;
 use crate::pace::Aim;
 use crate::retry::Retry;
@@ -25,6 +26,7 @@ pub(crate) struct Settings {
     pub(crate) retry: Retry,
     /// `Duration::MAX` means never.
     pub(crate) flush_timeout: Duration,
+    pub(crate) ages: AgeLimits,
     /// Halves batches that fail for good.
     pub(crate) bisect: bool,
 }
@@ -32,7 +34,10 @@ pub(crate) struct Settings {
 impl Settings {
     /// What the pace adapts to, if it does.
     pub(crate) fn aim(&self) -> Option<Aim> {
-        self.is_adaptive.then_some(self.aim)
+        let longest = self.ages.longest_linger();
+        let Aim { target_latency, min_interval, max_interval } = self.aim;
+        let (min_interval, max_interval) = (min_interval.min(longest), max_interval.min(longest));
+        self.is_adaptive.then_some(Aim { target_latency, min_interval, max_interval })
     }
 
     /// Whether they can work with a buffer of `capacity`.
@@ -54,7 +59,13 @@ impl Settings {
         if self.flush_timeout.is_zero() {
             return Err(BuildError::FlushTimeoutZero);
         }
+        self.ages.check()?;
         self.retry.check()
+    }
+
+    /// How long a partial batch waits at most.
+    pub(super) fn linger(&self) -> Duration {
+        self.linger.min(self.ages.longest_linger())
     }
 }
 

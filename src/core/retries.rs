@@ -34,6 +34,10 @@ impl Retries {
             catch(|| drop(old));
         }
         // A schedule may be the user's.
-        catch(|| settings.retry.next(tries, at, asked, &mut self.jitter)).flatten()
+        let due = catch(|| settings.retry.next(tries, at, asked, &mut self.jitter)).flatten();
+        if let Some(Due(at)) = due {
+            core.hold(at);
+        }
+        due
     }
 }

@@ -84,6 +84,7 @@ impl<T> Core<T> {
         let mut locked = self.gate.lock();
         let desk = locked.desk();
         let Some(flight) = desk.rest.flights.get_mut(key) else { return Left::Nothing };
+        let took = flight.took(now);
         if matches!(flight.phase, Phase::DeliveredOut | Phase::AbandonedOut) {
             return Left::Nothing;
         }
@@ -119,6 +120,9 @@ impl<T> Core<T> {
         }
         settle_runs(&mut locked, &delivered, Outcome::Delivered, None);
         settle_failed(&mut locked, &failed, error);
+        if is_ok {
+            self.note_drained(&mut locked, now, took, delivered.len() + failed.len());
+        }
         self.apply(locked.finish());
         self.recycle(delivered_items, spare);
         for one in failed {
@@ -136,6 +140,7 @@ impl<T> Core<T> {
         let Some(flight) = hangar.flights.remove(key) else { return };
         hangar.diary.meters.settled(flight.age(now));
         settle_runs(&mut locked, &flight.seqs, Outcome::Failed, Some(error));
+        locked.desk().rest.drain_rate.note_failed(flight.seqs.len() as u64);
         self.apply(locked.finish());
         self.lose_all(flight.items, LossReason::Failed, Some(error));
     }

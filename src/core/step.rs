@@ -58,6 +58,7 @@ impl<T> Core<T> {
         let mut locked = self.gate.lock();
         let step = self.step_locked(&mut locked, now, pace, work, spare);
         self.apply(locked.finish());
+        self.lose_expired(spare);
         step
     }
 
@@ -80,12 +81,17 @@ impl<T> Core<T> {
             Plan::Resend { most } if work.again.is_some() => Step::Resend(most.max(1)),
             // There is nothing to send again: it is asked anew.
             Plan::Resend { .. } => Step::Yield,
-            Plan::Take { most, reason } => match self.take_batch(locked, most, reason, mem::take(spare)) {
+            Plan::Take { .. } if locked.shed(now, spare) => Step::Yield,
+            Plan::Take { most, reason } => match self.take_batch(locked, now, (most, reason), mem::take(spare)) {
                 Some(piece) => Step::Launch(piece),
                 None => Step::Yield,
             },
             Plan::Sleep { items, until } => {
                 locked.sleep(items);
+                let hangar = &mut locked.desk().rest;
+                if items.is_some() || hangar.is_paused {
+                    hangar.drain_rate.rest();
+                }
                 Step::Sleep([until, locked.desk().rest.ending.deadline()].into_iter().flatten().min())
             }
         }
@@ -95,8 +101,8 @@ impl<T> Core<T> {
     fn take_batch(
         &self,
         locked: &mut Locked<'_, T, Hangar<T>>,
-        most: u64,
-        reason: FlushReason,
+        now: Tick,
+        (most, reason): (u64, FlushReason),
         mut items: Vec<T>,
     ) -> Option<Piece> {
         let first = locked.taken();
@@ -106,6 +112,8 @@ impl<T> Core<T> {
         if count == 0 {
             return None;
         }
+        let born = locked.born(&(first..first + count));
+        locked.note_taken(now, first + count - 1);
         let desk = locked.desk();
         if count < wanted {
             desk.rest.promised = (first + wanted, reason);
@@ -121,6 +129,7 @@ impl<T> Core<T> {
             reason,
             lost_before,
             oldest,
+            born,
             started: None,
             extra: Duration::ZERO,
             is_counted: false,
@@ -133,6 +142,11 @@ impl<T> Core<T> {
     /// Hands a batch that is at home to a guard, for one attempt, which may take so long; `Duration::MAX` means for ever.
     pub(crate) fn launch(self: &Arc<Self>, key: FlightKey, now: Tick) -> Option<(Batch<T>, Duration)> {
         let mut locked = self.gate.lock();
+        if let Some(mut expired) = locked.shed_from(key, now) {
+            self.apply(locked.finish());
+            self.lose_expired(&mut expired);
+            return self.launch(key, now);
+        }
         let desk = locked.desk();
         let flight = desk.rest.flights.get_mut(key).filter(|flight| flight.phase == Phase::Home)?;
         if flight.attempts > 0 {
@@ -207,7 +221,7 @@ fn view<T>(locked: &mut Locked<'_, T, Hangar<T>>, work: &Work) -> View {
     let (_, waiting) = locked.waiting();
     let taken = locked.taken();
     let hangar = &locked.desk().rest;
-    let (max_batch, linger, aim) = (hangar.max_batch as u64, hangar.settings.linger, hangar.settings.aim());
+    let (max_batch, linger, aim) = (hangar.max_batch as u64, hangar.settings.linger(), hangar.settings.aim());
     View {
         buffered: figures.buffered,
         capacity: locked.capacity(),

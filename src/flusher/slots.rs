@@ -190,7 +190,7 @@ async fn call<T, S: BatchSink<T>>(
     started: Tick,
     mail: &Mutex<Mail>,
 ) -> Ended {
-    // It was settled meanwhile if the end came.
+    // It was settled meanwhile if the end came, or if all of it was too old by now.
     let Some((batch, limit)) = core.launch(key, started) else { return Ended::Cancelled };
     let Some(answer) = catch(|| sink.flush(batch)) else { return Ended::Panicked };
     let mut answer = pin!(Answer { call: Some(answer) });

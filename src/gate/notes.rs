@@ -1,16 +1,54 @@
-//! What a section notes for those who watch: how long producers waited, when the buffer became busy, how deep it was.
+//! What a section notes for those who watch: how long producers waited, when items came, how deep it was.
 
 use std::mem;
+use std::ops::Range;
 
-use super::Locked;
+use super::{Born, Locked};
 use crate::ring::Word;
+use crate::state::State;
 use crate::time::Tick;
 
 impl<T, R> Locked<'_, T, R> {
     /// Notes that whatever comes from here on comes at `now` or later.
     pub(crate) fn stamp(&mut self, now: Tick) {
         let next = self.head.taken_total() + self.head.buffered(self.head.tail_exact());
-        self.head.stamps.note(next, now);
+        // Nothing younger than the largest age may be shed, and what came while this section waited for the lock came after
+        // `now`: so the time is asked again, after the look.
+        let by = if self.head.is_aging { self.gate.clock.now() } else { now };
+        self.head.stamps.note(next, now, by);
+    }
+
+    /// Ages count: also how old an item is at least.
+    pub(crate) fn set_aging(&mut self, is_aging: bool) {
+        self.head.is_aging = is_aging;
+        if !is_aging {
+            self.head.machine.set_by_age(State::Normal);
+        }
+    }
+
+    /// How many of the oldest buffered items were accepted by `cutoff`, for sure.
+    pub(crate) fn older_than(&self, cutoff: Tick) -> u64 {
+        self.head.stamps.before(cutoff).saturating_sub(self.head.taken_total())
+    }
+
+    /// The item at `position` was accepted no later than this.
+    pub(crate) fn latest(&self, position: u64) -> Option<Tick> {
+        self.head.stamps.latest(position)
+    }
+
+    /// When the items at these positions were accepted, at the latest; nothing is known as long as no ages count.
+    pub(crate) fn born(&self, positions: &Range<u64>) -> Born {
+        if self.head.is_aging { self.head.stamps.born(positions) } else { Born::default() }
+    }
+
+    /// What the age of the items makes of the state.
+    pub(crate) fn state_by_age(&self) -> State {
+        self.head.machine.by_age()
+    }
+
+    /// The state follows when the section ends.
+    pub(crate) fn set_state_by_age(&mut self, state: State) {
+        self.head.machine.set_by_age(state);
     }
 
     /// The oldest buffered item was accepted no earlier than this.
@@ -47,7 +85,12 @@ impl<T, R> Locked<'_, T, R> {
         let is_empty = self.head.buffered(word) == 0;
         if self.head.empty && !is_empty {
             let (position, now) = (self.head.taken_total(), self.now());
-            self.head.stamps.note(position, now);
+            self.head.stamps.note(position, now, now);
+            if self.head.is_aging {
+                let end = position + self.head.buffered(word);
+                let by = self.gate.clock.now();
+                self.head.stamps.note(end, now, by);
+            }
         }
         self.head.empty = is_empty;
     }

@@ -214,11 +214,9 @@ impl Adaptive {
         if has_timed_out {
             self.gate.cut(true);
         }
-        // Once a round: calls that were under way then are the same event.
-        if !self.batch.is_evidence(sample.ticket.seq) {
+        if !self.gate.failed(sample.ticket.seq, self.seq) {
             return;
         }
-        self.gate.failed();
         if has_timed_out {
             let share = aim.target_latency.as_secs_f64() / sample.latency.as_secs_f64().max(f64::MIN_POSITIVE);
             self.batch.resize(self.batch.size() * share.clamp(CUT.0, CUT.1), self.seq);

@@ -107,8 +107,9 @@ async fn a_blocking_sink_writes_each_item_once_whatever_goes_wrong() -> anyhow::
     let report = items.drain(Duration::from_secs(60)).await;
     report.totals.audit()?;
     let flushes = report.totals.flushes;
-    assert_eq!((flushes.panicked, flushes.timed_out, flushes.permanent), (1, 1, 1));
-    assert!(report.is_clean() && flushes.retry >= 3, "{flushes:?}");
+    assert_eq!((flushes.panicked, flushes.permanent), (1, 1));
+    // A busy machine may cut off more than the one.
+    assert!(report.is_clean() && flushes.retry >= 3 && flushes.timed_out >= 1, "{flushes:?}");
 
     // The batch that was refused is named item by item; everything else is in the file, once, in order.
     let failed: Vec<_> = failed.try_iter().collect();

@@ -75,6 +75,8 @@ const SURE_FAST: f64 = 2.5;
 /// How fast the estimate of the noise follows, and where it starts.
 const NOISE_WEIGHT: f64 = 0.08;
 const NOISE_START: f64 = 0.15;
+/// A shrink by so much, in all, has to show that it pays.
+const HALVED: f64 = 1.99;
 /// A doubling below this elasticity costs less than the square root of two in latency.
 const CHEAP: f64 = 0.5;
 /// A level that has moved by so much (in the logarithm) is another sink.
@@ -155,7 +157,7 @@ impl Batch {
     }
 
     /// The call of this number began after the last change.
-    pub(super) const fn is_evidence(&self, seq: u64) -> bool {
+    const fn is_evidence(&self, seq: u64) -> bool {
         seq > self.epoch
     }
 
@@ -245,7 +247,7 @@ impl Batch {
 
     fn shrink(&mut self, goal: f64, slots: u64, seq: u64) -> Option<DecisionReason> {
         match self.reference {
-            Some(start) if start.size >= 1.99 * self.size => {
+            Some(start) if start.size >= HALVED * self.size => {
                 if !self.is_measured(slots) {
                     return None;
                 }

@@ -1,6 +1,7 @@
 //! Whether anything may be sent: shut after a failure, until the moment that the schedule of attempts gives.
 //!
-//! Failures count once for a round: the answers to calls that were under way when the first one failed are the same event.
+//! Failures count once for a round: the answers to calls that were under way when the first one failed are the same event. (What
+//! the batch takes for old is not enough: it changes so often in a brown-out that time-outs would hardly ever count.)
 //! After three rounds the sink is taken to be down: one call at a time asks whether it is back. The gate discards nothing.
 
 use crate::time::Tick;
@@ -9,7 +10,9 @@ use crate::time::Tick;
 pub(super) struct Gate {
     shut: Shut,
     /// Rounds of failures since the last success.
-    failures: u32,
+    failures: u8,
+    /// Calls up to this number were under way when the last round began.
+    round: u64,
     is_down: bool,
     /// Batches that are sent again are cut to the size of the day.
     is_cutting: bool,
@@ -23,11 +26,11 @@ enum Shut {
 }
 
 /// So many rounds of failures, and the sink is down.
-const DOWN: u32 = 3;
+const DOWN: u8 = 3;
 
 impl Gate {
     pub(super) fn new() -> Self {
-        Self { shut: Shut::Until(Tick::default()), failures: 0, is_down: false, is_cutting: false }
+        Self { shut: Shut::Until(Tick::default()), failures: 0, round: 0, is_down: false, is_cutting: false }
     }
 
     /// When it opens; `Some(None)` is never.
@@ -62,10 +65,15 @@ impl Gate {
         self.is_cutting = is_cutting;
     }
 
-    /// A round of failures has begun.
-    pub(super) fn failed(&mut self) {
+    /// The call of this number has failed; `last` is the last one that has begun. Whether that begins a round.
+    pub(super) fn failed(&mut self, seq: u64, last: u64) -> bool {
+        if seq <= self.round {
+            return false;
+        }
+        self.round = last;
         self.failures = self.failures.saturating_add(1);
         self.is_down = self.failures >= DOWN;
+        true
     }
 
     /// Whether it was down.
@@ -101,13 +109,13 @@ mod tests {
     #[test]
     fn three_rounds_leave_one_call_until_the_first_success() {
         let mut gate = Gate::new();
-        (0..2).for_each(|_| gate.failed());
+        (1..3).for_each(|seq| assert!(gate.failed(seq, seq)));
         assert_eq!(gate.most(8), 8);
-        gate.failed();
+        assert!(gate.failed(3, 9) && !gate.failed(9, 12));
         assert_eq!(gate.most(8), 1);
         assert!(gate.succeeded());
         assert_eq!(gate.most(8), 8);
-        gate.failed();
+        gate.failed(10, 12);
         assert!(!gate.succeeded());
     }
 }

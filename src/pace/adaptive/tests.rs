@@ -223,6 +223,19 @@ fn failures_count_once_a_round() {
 }
 
 #[test]
+fn a_change_of_the_batch_does_not_hide_a_failure() {
+    let (mut pace, mut log) = pace();
+    let late = pace.started(at(0), 100);
+    for i in 1..20 {
+        let ticket = pace.started(at(i), pace.batch.items());
+        pace.ended(at(i), &sample(ticket, 1, Outcome::Ok), &mut log);
+    }
+    assert!(reasons(&log).contains(&DecisionReason::Grow));
+    pace.ended(at(1000), &sample(late, 1000, Outcome::TimedOut { until: Some(at(1050)) }), &mut log);
+    assert_eq!(reasons(&log).last(), Some(&DecisionReason::TimedOut));
+}
+
+#[test]
 fn bounds_hold_as_soon_as_they_are_seen() {
     let (mut pace, _) = pace();
     let most = |pace: &mut Adaptive, view: View| match pace.plan(at(100), &view) {
