@@ -335,8 +335,8 @@ fn r19_a_call_costs_the_pace_little() {
     const CALLS: u32 = 20_000;
     let (mut pace, mut log) = pace();
     let busy = View { slots: 8, calls: 3, ..view(1_000) };
-    // Less than 300 ns; without the compiler's optimisation twenty times as much is granted.
-    let most = Duration::from_nanos(if cfg!(debug_assertions) { 6_000 } else { 300 });
+    // Less than 300 ns; without the compiler's optimisation, and under a sanitizer, a hundred times as much is granted.
+    let most = Duration::from_nanos(if cfg!(debug_assertions) { 30_000 } else { 300 });
     let mut least = Duration::MAX;
     for round in 0..10 {
         let start = std::time::Instant::now();
