@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use crate::time::Tick;
 
-/// No window is shorter: many batches of a fast sink.
-const SHORTEST: Duration = Duration::from_secs(1);
+/// No window is shorter, in nanoseconds: many batches of a fast sink.
+const SHORTEST: u64 = 1_000_000_000;
 /// A window has so many calls of a slow sink.
-const CALLS: u32 = 4;
-/// The weight of a new call in the average: about the last eight count.
-const WEIGHT: u32 = 8;
+const CALLS: u64 = 4;
+/// The weight of a new call in the average, as a shift: about the last eight count.
+const WEIGHT: u32 = 3;
 
 /// Items a second, and how long a call takes.
 #[derive(Debug, Default)]
 pub(crate) struct DrainRate {
-    /// The average of the calls that went well.
-    latency: Option<Duration>,
+    /// The average of the calls that went well, in nanoseconds.
+    latency: Option<u64>,
     /// Since when the sink is busy, and how many items it has settled since.
     window: Option<(Tick, u64)>,
     measured: Option<f64>,
@@ -31,17 +31,20 @@ impl DrainRate {
 
     /// A call that took so long has gone well, and has settled so many items. Whether a window is over by it.
     pub(crate) fn note_answer(&mut self, now: Tick, took: Duration, items: u64) -> bool {
-        self.latency = Some(self.latency.map_or(took, |average| average - average / WEIGHT + took / WEIGHT));
-        if !took.is_zero() && items > 0 {
-            let rate = items as f64 / took.as_secs_f64();
-            self.rough = Some(self.rough.map_or(rate, |average| average + (rate - average) / f64::from(WEIGHT)));
+        let took = nanos(took);
+        // In nanoseconds and shifts: it is done for each call of the sink.
+        self.latency = Some(self.latency.map_or(took, |average| average - (average >> WEIGHT) + (took >> WEIGHT)));
+        if self.measured.is_none() && took > 0 && items > 0 {
+            let rate = items as f64 * 1e9 / took as f64;
+            let share = f64::from(1_u32 << WEIGHT);
+            self.rough = Some(self.rough.map_or(rate, |average| average + (rate - average) / share));
         }
         let Some((since, before)) = self.window else {
             self.window = Some((now, 0));
             return false;
         };
         let (window, settled) = (now.since(since), before + items);
-        if window < self.latency.unwrap_or_default().saturating_mul(CALLS).max(SHORTEST) {
+        if nanos(window) < (self.latency.unwrap_or(0).saturating_mul(CALLS)).max(SHORTEST) {
             self.window = Some((since, settled));
             return false;
         }
@@ -60,14 +63,19 @@ impl DrainRate {
     }
 
     /// How long a call takes, on average.
-    pub(crate) const fn latency(&self) -> Option<Duration> {
-        self.latency
+    pub(crate) fn latency(&self) -> Option<Duration> {
+        self.latency.map(Duration::from_nanos)
     }
 
     /// Items a second, above 0: as measured last, or else by single calls.
     pub(crate) fn get(&self) -> Option<f64> {
         self.measured.or(self.rough)
     }
+}
+
+/// Good for 584 years.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
