@@ -79,7 +79,20 @@ pub(super) struct Aging {
 }
 
 impl<T> Core<T> {
+    /// Lets go of the lock to hand over what was shed, and takes it again.
+    #[cold]
+    pub(super) fn lose_between<'a>(
+        &'a self,
+        locked: Locked<'a, T, Hangar<T>>,
+        mut expired: Vec<T>,
+    ) -> Locked<'a, T, Hangar<T>> {
+        self.apply(locked.finish());
+        self.lose_expired(&mut expired);
+        self.gate.lock()
+    }
+
     /// Hands over, outside the lock, what was shed.
+    #[inline]
     pub(super) fn lose_expired(&self, expired: &mut Vec<T>) {
         if !expired.is_empty() {
             self.lose_all(expired.drain(..), LossReason::Expired, None);

@@ -142,10 +142,8 @@ impl<T> Core<T> {
     /// Hands a batch that is at home to a guard, for one attempt, which may take so long; `Duration::MAX` means for ever.
     pub(crate) fn launch(self: &Arc<Self>, key: FlightKey, now: Tick) -> Option<(Batch<T>, Duration)> {
         let mut locked = self.gate.lock();
-        if let Some(mut expired) = locked.shed_from(key, now) {
-            self.apply(locked.finish());
-            self.lose_expired(&mut expired);
-            return self.launch(key, now);
+        if let Some(expired) = locked.shed_from(key, now) {
+            locked = self.lose_between(locked, expired);
         }
         let desk = locked.desk();
         let flight = desk.rest.flights.get_mut(key).filter(|flight| flight.phase == Phase::Home)?;
