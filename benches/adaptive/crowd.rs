@@ -26,16 +26,16 @@ const ITEMS: usize = 100;
 /// Seconds from an accepted submission to the next.
 const PAUSE: f64 = 1.0;
 /// Figures are taken between these times, in seconds.
-const MEASURE: (f64, f64) = (20.0, 120.0);
+const MEASURE: (f64, f64) = (60.0, 300.0);
 
 type Wait = fn(&BackpressureController<Item>) -> Duration;
 
-/// How long a refused producer waits; `None` if the contestant cannot say.
+/// How long a refused producer waits; `None` if the contestant has no part in it.
 fn wait(who: Who) -> Option<Wait> {
     match who {
-        // The crate does not say yet when to come again.
-        Who::Adaptive | Who::IntervalOnly => None,
+        Who::Adaptive => Some(|controller| controller.retry_after_for(ITEMS)),
         Who::Fixed => Some(|_| Duration::from_secs(5)),
+        Who::IntervalOnly => None,
     }
 }
 
