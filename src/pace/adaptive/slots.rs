@@ -57,7 +57,7 @@ const WORTH: f64 = 0.2;
 /// With more slots than this, a try spreads the items in flight over them. With fewer it adds calls: who comes late to a sink that
 /// others keep busy gains nothing by smaller batches, and would stay at a slot or two. (Four clients of one sink had shares of
 /// 0.74 to 0.97 by Jain's index, and 0.97 to 1.00 with this; alone on a serial sink it costs a tenth of the target at p99.)
-const FEW: u64 = 8;
+const FEW: u64 = 2;
 /// The longest rest after failed tries, in windows.
 const LONGEST_REST: u8 = 32;
 /// The largest streak: the step is 25 % of the slots, doubled as often.
