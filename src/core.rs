@@ -12,6 +12,7 @@ mod pulled;
 mod retries;
 mod settle;
 mod vitals;
+mod weigh;
 
 use std::mem;
 use std::sync::Arc;
@@ -33,10 +34,11 @@ pub(crate) use self::loss::LossHook;
 pub(crate) use self::pulled::Returned;
 pub(crate) use self::retries::Retries;
 pub(crate) use self::settle::{End, Left};
+pub(crate) use self::weigh::Weigher;
 use crate::batch::{Batch, BatchId, Parts};
 use crate::error::BuildError;
 use crate::flight::{Flight, FlightKey, Flights, Phase, Seqs};
-use crate::gate::{Effects, Gate, Locked};
+use crate::gate::{Effects, Gate, Limits, Locked};
 use crate::ledger::Snapshot;
 use crate::pace::{FlushReason, Pace, Plan, View};
 use crate::panics::catch;
@@ -51,6 +53,7 @@ use crate::time::{Clock, Tick};
 pub(crate) struct Core<T> {
     gate: Gate<T, Hangar<T>>,
     levers: Levers<T>,
+    weigher: Option<Weigher<T>>,
     /// Numbers the draws of samples.
     draws: CachePadded<AtomicU64>,
     on_loss: Option<LossHook<T>>,
@@ -94,6 +97,7 @@ pub(crate) struct Parameters<T> {
     pub(crate) capacity: usize,
     pub(crate) settings: Settings,
     pub(crate) strategy: Strategy<T>,
+    pub(crate) weigher: Option<(Weigher<T>, Limits)>,
     pub(crate) on_loss: Option<LossHook<T>>,
     pub(crate) drain_on_drop: Duration,
     pub(crate) is_pulled: bool,
@@ -133,12 +137,14 @@ impl<T> Core<T> {
             ending: Ending::default(),
             diary: Diary::new(),
         };
-        let gate = Gate::new(capacity, levels, parameters.clock, hangar)?;
+        let (weigher, limits) = parameters.weigher.unzip();
+        let gate = Gate::new(capacity, levels, limits, parameters.clock, hangar)?;
         let posture = parameters.strategy.posture();
         gate.lock().set_posture(posture);
         Some(Self {
             gate,
             levers: Levers::new(&parameters.strategy),
+            weigher,
             draws: CachePadded::default(),
             on_loss: parameters.on_loss,
             bell: Arc::default(),
@@ -247,16 +253,16 @@ impl<T> Core<T> {
     fn view(&self, locked: &mut Locked<'_, T, Hangar<T>>) -> View {
         let figures = locked.figures();
         let (_, waiting) = locked.waiting();
-        let taken = locked.taken();
+        let (taken, max_batch) = (locked.taken(), locked.desk().rest.max_batch);
         View {
             buffered: figures.buffered,
             capacity: locked.capacity(),
             oldest: locked.oldest(),
-            is_tight: figures.is_full || waiting > 0,
+            is_tight: figures.is_full || waiting > 0 || locked.is_short(),
             is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
             is_closed: figures.is_closed,
             is_paused: locked.desk().rest.is_paused,
-            max_batch: locked.desk().rest.max_batch as u64,
+            max_batch: locked.batch_limit(max_batch) as u64,
             linger: locked.desk().rest.settings.linger,
         }
     }
@@ -272,12 +278,13 @@ impl<T> Core<T> {
         let first = locked.taken();
         let wanted = locked.figures().buffered.min(most);
         let oldest = locked.oldest();
-        let count = locked.take(most as usize, &mut items) as u64;
+        let (count, is_cut) = locked.take_batch(most as usize, &mut items);
+        let count = count as u64;
         if count == 0 {
             return None;
         }
         let desk = locked.desk();
-        if count < wanted {
+        if count < wanted && !is_cut {
             desk.rest.promised = (first + wanted, reason);
         }
         let lost_before = desk.ledger.untold();
@@ -407,6 +414,7 @@ impl<T> Core<T> {
         let (state, transitions) = locked.state();
         // Outputs before inputs does not matter here: all but the refusals stand still under the lock.
         let refused = self.gate.refusals().get();
+        let weights = locked.by_weight();
         let desk = locked.desk();
         let ledger = &mut desk.ledger;
         ledger.peak_depth = ledger.peak_depth.max(figures.depth());
@@ -438,6 +446,7 @@ impl<T> Core<T> {
             retry_waiting: at_home.map(|flight| flight.seqs.len() as u64).sum(),
             flushes: ledger.flushes,
             batch_limit: desk.rest.max_batch as u64,
+            weights,
             panics: self.panics.load(Ordering::Relaxed),
             state,
             transitions,

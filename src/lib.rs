@@ -68,8 +68,9 @@ pub use crate::error::{
 };
 pub use crate::flush::Flush;
 pub use crate::flusher::Flusher;
+pub use crate::gate::MAX_CAPACITY_WEIGHT;
 pub use crate::health::{Health, HealthReason, HealthStatus};
-pub use crate::ledger::{AuditError, Flushes, Losses, Refused, Snapshot};
+pub use crate::ledger::{AuditError, Flushes, Losses, Refused, Snapshot, Weights};
 pub use crate::pace::FlushReason;
 pub use crate::permit::{Permit, Permits, Reserve, ReserveMany};
 pub use crate::pull::Batches;

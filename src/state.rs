@@ -268,34 +268,52 @@ pub(crate) enum Reflex {
 /// The published state with what it makes of the posture, readable without the lock; written only under it.
 ///
 /// ```text
-///  7     6 5      4  3       2     0
-/// +-------+--------+-------+--------+
-/// |   -   | reflex | ASKED | state  |
-/// +-------+--------+-------+--------+
+///  7         6   5      4  3       2     0
+/// +---------+---+--------+-------+--------+
+/// | WEIGHED | - | reflex | ASKED | state  |
+/// +---------+---+--------+-------+--------+
 /// ```
-#[derive(Debug, Default)]
-pub(crate) struct StateCell(AtomicU8);
+#[derive(Debug)]
+pub(crate) struct StateCell {
+    cell: AtomicU8,
+    /// `WEIGHED`, or nothing.
+    fixed: u8,
+}
 
 const STATE: u8 = 0b111;
 const ASKED: u8 = 1 << 3;
 const REFLEX_SHIFT: u32 = 4;
+const REFLEX: u8 = 0b11;
+const WEIGHED: u8 = 1 << 7;
 
 impl StateCell {
+    pub(crate) const fn new(is_weighed: bool) -> Self {
+        let fixed = if is_weighed { WEIGHED } else { 0 };
+        Self { cell: AtomicU8::new(fixed), fixed }
+    }
+
     pub(crate) fn get(&self) -> State {
         // Ordering: Relaxed, a single word; whoever must see the last state reads it after a wake-up that orders it.
-        State::ALL[usize::from(self.0.load(Ordering::Relaxed) & STATE).min(4)]
+        State::ALL[usize::from(self.cell.load(Ordering::Relaxed) & STATE).min(4)]
+    }
+
+    /// Whether a push may go straight to the ring: the strategy is not to be asked, and there is no weigher.
+    #[inline(always)]
+    pub(crate) fn is_direct(&self) -> bool {
+        // Ordering: Relaxed, as above.
+        self.cell.load(Ordering::Relaxed) & (ASKED | WEIGHED) == 0
     }
 
     /// Whether the strategy is to be asked about every item now.
     #[inline(always)]
     pub(crate) fn is_asked(&self) -> bool {
         // Ordering: Relaxed, as above.
-        self.0.load(Ordering::Relaxed) & ASKED != 0
+        self.cell.load(Ordering::Relaxed) & ASKED != 0
     }
 
     pub(crate) fn reflex(&self) -> Reflex {
         // Ordering: Relaxed, as above.
-        match self.0.load(Ordering::Relaxed) >> REFLEX_SHIFT {
+        match self.cell.load(Ordering::Relaxed) >> REFLEX_SHIFT & REFLEX {
             0 => Reflex::Refuse,
             1 => Reflex::Evict,
             _ => Reflex::Ask,
@@ -305,7 +323,7 @@ impl StateCell {
     pub(crate) fn set(&self, state: State, posture: Posture) {
         let asked = if posture.ask_from.is_some_and(|from| state >= from) { ASKED } else { 0 };
         // Ordering: Relaxed, as above; the head lock orders the writers.
-        self.0.store(state as u8 | asked | (posture.reflex as u8) << REFLEX_SHIFT, Ordering::Relaxed);
+        self.cell.store(state as u8 | asked | self.fixed | (posture.reflex as u8) << REFLEX_SHIFT, Ordering::Relaxed);
     }
 }
 
@@ -377,14 +395,17 @@ mod tests {
 
     #[test]
     fn the_cell_keeps_what_it_was_set_to() {
-        let cell = StateCell::default();
-        assert_eq!((cell.get(), cell.is_asked(), cell.reflex()), (State::Normal, false, Reflex::Refuse));
-        for state in State::ALL {
-            for ask_from in State::ALL.map(Some).into_iter().chain([None]) {
-                for reflex in [Reflex::Refuse, Reflex::Evict, Reflex::Ask] {
-                    cell.set(state, Posture { ask_from, reflex });
-                    let asked = ask_from.is_some_and(|from| state >= from);
-                    assert_eq!((cell.get(), cell.is_asked(), cell.reflex()), (state, asked, reflex));
+        for is_weighed in [false, true] {
+            let cell = StateCell::new(is_weighed);
+            let all = |cell: &StateCell| (cell.get(), cell.is_asked(), cell.is_direct(), cell.reflex());
+            assert_eq!(all(&cell), (State::Normal, false, !is_weighed, Reflex::Refuse));
+            for state in State::ALL {
+                for ask_from in State::ALL.map(Some).into_iter().chain([None]) {
+                    for reflex in [Reflex::Refuse, Reflex::Evict, Reflex::Ask] {
+                        cell.set(state, Posture { ask_from, reflex });
+                        let asked = ask_from.is_some_and(|from| state >= from);
+                        assert_eq!(all(&cell), (state, asked, !asked && !is_weighed, reflex));
+                    }
                 }
             }
         }

@@ -90,13 +90,21 @@ pub struct Pressure {
     pub depth: usize,
     /// The present capacity.
     pub capacity: usize,
+    /// What is reserved, buffered and in flight by weight; 0 without a [`weigher`](crate::Builder::weigher).
+    pub weight: u64,
+    /// The capacity by weight, with a weigher.
+    pub capacity_weight: Option<u64>,
 }
 
 impl Pressure {
-    /// No room was left a moment ago.
+    /// No room was left a moment ago, in items or by weight. There may be too little for one item and enough for another.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.depth >= self.capacity
+        let is_full_by_weight = match self.capacity_weight {
+            Some(capacity) => self.weight >= capacity,
+            None => false,
+        };
+        self.depth >= self.capacity || is_full_by_weight
     }
 }
 

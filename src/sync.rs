@@ -179,6 +179,12 @@ pub(crate) enum Fault {
     CapacityReadOnce,
     /// A reservation is queued by the capacity that it saw before the lock.
     UnfitQueued,
+    /// A size that found no place is given back outside the lock, and nobody is served.
+    SizeReturnSilent,
+    /// A push takes a size in although somebody waits.
+    ShutIgnored,
+    /// The flusher re-reads by a load how much is inside before it sleeps.
+    VolumeUnseen,
 }
 
 /// Whether the running model has broken this step.

@@ -6,9 +6,8 @@ use std::time::Duration;
 use super::{Core, Hangar, loss};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Evicted, Key, Locked, Merged, NoRoom, Parked, Tag, Wait};
-use crate::receipt::Receipt;
 use crate::state::Reflex;
-use crate::strategy::{Admission, Draw, Pressure, Strategy};
+use crate::strategy::{Admission, Draw, Strategy};
 use crate::sync::{Backoff, Ordering};
 
 /// What became of an offer.
@@ -16,7 +15,7 @@ pub(crate) enum Admitted<T> {
     Stored,
     Refused(PushError<T>),
     /// The strategy waits, with this time limit.
-    Wait(T, Option<Receipt>, Option<Duration>),
+    Wait(T, Tag, Option<Duration>),
 }
 
 /// What a producer that wants to wait finds.
@@ -58,12 +57,14 @@ impl<T> Core<T> {
 
     #[cold]
     fn try_push_slow(&self, item: T) -> Result<(), PushError<T>> {
+        let (item, tag) = match self.weigh_in(item, None) {
+            Ok(()) => return Ok(()),
+            Err(back) => back,
+        };
         let admitted = match self.gate.reflex() {
-            Reflex::Refuse => {
-                return Err(self.refuse(self.why_not(), item));
-            }
-            Reflex::Evict => self.evict(item, Tag::PLAIN),
-            Reflex::Ask => self.admit(item, None),
+            Reflex::Refuse => return Err(self.refuse(self.why_not(&tag), item)),
+            Reflex::Evict if self.weigher.is_none() => self.evict(item, tag),
+            Reflex::Evict | Reflex::Ask => self.admit(item, tag),
         };
         match admitted {
             Admitted::Stored => Ok(()),
@@ -72,10 +73,10 @@ impl<T> Core<T> {
         }
     }
 
-    /// Stores an item if there is room, and if the strategy need not be asked.
+    /// Stores an item if there is room, if the strategy need not be asked, and if there is no weigher.
     #[inline(always)]
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
-        if self.gate.is_asked() { Err(item) } else { self.store(item) }
+        if self.gate.is_direct() { self.store(item) } else { Err(item) }
     }
 
     /// Stores an item if there is room, whatever the strategy.
@@ -87,32 +88,28 @@ impl<T> Core<T> {
         Ok(())
     }
 
-    /// The same, with a receipt.
-    pub(crate) fn offer(&self, item: T, receipt: Option<Receipt>) -> Result<(), (T, Option<Receipt>)> {
-        if self.gate.is_asked() {
-            return Err((item, receipt));
-        }
-        self.store_tagged(item, Tag { weight: 1, receipt }).map_err(|(item, tag)| (item, tag.receipt))
+    /// Stores an item if there is room, and if the strategy need not be asked.
+    pub(crate) fn offer(&self, item: T, tag: Tag) -> Result<(), (T, Tag)> {
+        if self.gate.is_asked() { Err((item, tag)) } else { self.store_tagged(item, tag) }
     }
 
     /// Stores as many items as there is room for, from the front; none if the strategy is to be asked about each.
     pub(crate) fn offer_many(&self, items: &mut Vec<T>) {
-        if !self.gate.is_asked() && self.gate.push_many(items) {
+        if self.gate.is_direct() && self.gate.push_many(items) {
             self.alarm();
         }
     }
 
     /// Lets the strategy decide about an item that found no room, or about which it is to be asked.
     #[cold]
-    pub(crate) fn admit(&self, item: T, receipt: Option<Receipt>) -> Admitted<T> {
-        if self.is_closed() {
-            return Admitted::Refused(self.refuse(RefuseReason::Closed, item));
+    pub(crate) fn admit(&self, item: T, tag: Tag) -> Admitted<T> {
+        if self.is_closed() || self.is_too_heavy(&tag) {
+            return Admitted::Refused(self.refuse(self.why_not(&tag), item));
         }
-        let tag = Tag { weight: 1, receipt };
         match self.decide(&item) {
             Decision::Wait(limit) => match self.store_tagged(item, tag) {
                 Ok(()) => Admitted::Stored,
-                Err((item, tag)) => Admitted::Wait(item, tag.receipt, limit),
+                Err((item, tag)) => Admitted::Wait(item, tag, limit),
             },
             Decision::Admit => self.store_or_refuse(item, tag),
             Decision::Evict => self.evict(item, tag),
@@ -142,7 +139,7 @@ impl<T> Core<T> {
                 draw.map(|draw| Decision::of(draw, !sample.has_key()))
             }
             Strategy::Custom(custom) => {
-                let pressure = Pressure { state: self.state(), depth: self.depth(), capacity: self.capacity() };
+                let pressure = self.pressure_view();
                 let admission = self.guard(|| custom.admit(item, &pressure));
                 admission.map(|admission| match admission {
                     Admission::Wait => Decision::Wait(None),
@@ -167,7 +164,8 @@ impl<T> Core<T> {
     /// Stores an item; one with a tag under the lock.
     fn store_tagged(&self, item: T, mut tag: Tag) -> Result<(), (T, Tag)> {
         if tag.is_plain() {
-            return self.store(item).map_err(|item| (item, tag));
+            let stored = if self.weigher.is_none() { self.store(item) } else { self.store_sized(item, tag.size) };
+            return stored.map_err(|item| (item, tag));
         }
         let mut locked = self.gate.lock();
         let stored = locked.store(item, &mut tag);
@@ -178,12 +176,16 @@ impl<T> Core<T> {
     fn store_or_refuse(&self, item: T, tag: Tag) -> Admitted<T> {
         match self.store_tagged(item, tag) {
             Ok(()) => Admitted::Stored,
-            Err((item, _)) => Admitted::Refused(self.refuse(self.why_not(), item)),
+            Err((item, tag)) => Admitted::Refused(self.refuse(self.why_not(&tag), item)),
         }
     }
 
-    fn why_not(&self) -> RefuseReason {
-        if self.is_closed() { RefuseReason::Closed } else { RefuseReason::Full }
+    fn why_not(&self, tag: &Tag) -> RefuseReason {
+        match self.is_closed() {
+            true => RefuseReason::Closed,
+            false if self.is_too_heavy(tag) => RefuseReason::TooLarge,
+            false => RefuseReason::Full,
+        }
     }
 
     fn evict(&self, mut item: T, mut tag: Tag) -> Admitted<T> {
@@ -192,13 +194,7 @@ impl<T> Core<T> {
         }
         let mut backoff = Backoff::new();
         loop {
-            let mut locked = self.gate.lock();
-            let (evicted, victim) = locked.evict(item, &mut tag);
-            self.apply(locked.finish_eviction());
-            if let Some(victim) = victim {
-                self.lose_evicted(victim);
-            }
-            match evicted {
+            match self.evict_once(item, &mut tag) {
                 Evicted::Stored => return Admitted::Stored,
                 Evicted::Closed(item) => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),
                 Evicted::Unwritten(back) if !backoff.is_exhausted() => item = back,
@@ -208,6 +204,23 @@ impl<T> Core<T> {
             }
             backoff.spin();
         }
+    }
+
+    /// One try; the hook has been told of the victims.
+    fn evict_once(&self, item: T, tag: &mut Tag) -> Evicted<T> {
+        let mut locked = self.gate.lock();
+        if self.weigher.is_some() {
+            let (evicted, victims) = locked.evict_sized(item, tag);
+            self.apply(locked.finish());
+            victims.into_iter().for_each(|victim| self.lose_evicted(victim));
+            return evicted;
+        }
+        let (evicted, victim) = locked.evict(item, tag);
+        self.apply(locked.finish_eviction());
+        if let Some(victim) = victim {
+            self.lose_evicted(victim);
+        }
+        evicted
     }
 
     /// Stores an item that a sample has kept; without room it may share the youngest one's place.
@@ -270,11 +283,11 @@ impl<T> Core<T> {
     }
 
     /// Queues a reservation likewise; `Err` says how many places there are, if those are fewer.
-    pub(crate) fn enqueue_reservation(&self, wanted: u64, waker: Waker) -> Result<Queued<T>, u64> {
+    pub(crate) fn enqueue_reservation(&self, wanted: u64, size: u64, waker: Waker) -> Result<Queued<T>, u64> {
         let locked = self.gate.lock();
         match locked.too_few_for(wanted) {
             Some(most) => Err(most),
-            None => Ok(self.enqueue_locked(locked, Parked::Permits { wanted, granted: 0 }, waker)),
+            None => Ok(self.enqueue_locked(locked, Parked::Permits { wanted, granted: 0, size }, waker)),
         }
     }
 
@@ -304,35 +317,5 @@ impl<T> Core<T> {
         self.apply(locked.finish());
         drop(waker);
         wait
-    }
-
-    /// Reserves `n` places if there is room.
-    pub(crate) fn reserve(&self, n: u64) -> bool {
-        match self.gate.reserve(n) {
-            None => false,
-            Some(false) => true,
-            Some(true) => {
-                self.alarm();
-                true
-            }
-        }
-    }
-
-    /// Turns a reserved place into an item.
-    pub(crate) fn send(&self, item: T) {
-        let (alarm, is_closed) = self.gate.send(item);
-        if alarm {
-            self.alarm();
-        }
-        if is_closed {
-            self.sweep();
-        }
-    }
-
-    /// Gives `n` reserved places back.
-    pub(crate) fn release(&self, n: u64) {
-        let mut locked = self.gate.lock();
-        locked.release(n);
-        self.apply(locked.finish());
     }
 }

@@ -58,7 +58,7 @@ impl<T, R> Locked<'_, T, R> {
         let position = self.head.taken_total() - 1;
         self.settle(position..position + 1, Outcome::Evicted);
         // The victim's room is not published: nobody else can have it.
-        let evicted = match self.head.place_instead(item) {
+        let evicted = match self.head.place_instead(item, tag.size) {
             Ok(place) => {
                 self.attach(place, tag);
                 Evicted::Stored
@@ -84,21 +84,29 @@ impl<T, R> Locked<'_, T, R> {
             return Merged::Closed(item);
         }
         self.serve();
-        let item = match self.place(item, tag) {
+        let item = match self.store(item, tag) {
             Ok(()) => return Merged::Stored,
             Err(item) => item,
         };
         let Some(position) = self.figures().youngest() else { return Merged::Full(item) };
         let weight = self.head.tags.weight(position);
-        if !draws_new(weight, tag.weight) {
+        let is_drawn = draws_new(weight, tag.weight);
+        let old = match self.head.size_at(position) {
+            None if is_drawn && !fault(Fault::ExchangeUnwritten) => return Merged::Unwritten(item),
+            old => old.unwrap_or(0),
+        };
+        // One that is too heavy for the place cannot have it, whatever is drawn.
+        if !is_drawn || !self.swap_sizes(old, tag.size) {
             self.head.tags.add_weight(position, tag.weight);
             return Merged::Outweighed(item);
         }
-        let displaced = match self.head.exchange(position, item) {
+        let displaced = match self.head.exchange(position, item, tag.size) {
             Ok(displaced) => displaced,
+            // Not reached: it is written.
             Err(item) => return Merged::Unwritten(item),
         };
         let desk: &mut Desk<T, R> = &mut self.head;
+        desk.ledger.sizes.add(Outcome::Evicted, old);
         desk.ledger.displace(position, &mut self.effects.wakers);
         self.tell_fates(&(position..position + 1), Outcome::Evicted, None);
         let mut tag = mem::replace(tag, Tag::PLAIN);

@@ -69,21 +69,21 @@ impl<T, X> HeadGuard<'_, T, X> {
         }
     }
 
-    /// Stores `item` in room that is free, published or not.
-    pub(crate) fn place(&mut self, item: T) -> Result<Word, T> {
-        self.place_below(self.paid_limit(), item)
+    /// Stores `item`, of this size if sizes are remembered, in room that is free, published or not.
+    pub(crate) fn place(&mut self, item: T, size: u64) -> Result<Word, T> {
+        self.place_below(self.paid_limit(), item, size)
     }
 
     /// Stores `item` for one that was given free in this section: one for one, so also while more is inside than the
     /// capacity.
-    pub(crate) fn place_instead(&mut self, item: T) -> Result<Word, T> {
+    pub(crate) fn place_instead(&mut self, item: T, size: u64) -> Result<Word, T> {
         let limit = self.paid_limit();
         let above = if self.head.overhang == 0 { 0 } else { self.ring.shape.slots() - self.head.capacity };
-        self.place_below(self.ring.shape.advance(limit, above), item)
+        self.place_below(self.ring.shape.advance(limit, above), item, size)
     }
 
     /// `bound` is `gone + slots` at most.
-    fn place_below(&mut self, bound: Word, item: T) -> Result<Word, T> {
+    fn place_below(&mut self, bound: Word, item: T, size: u64) -> Result<Word, T> {
         let mut word = self.tail();
         loop {
             if !self.is_below(word, bound) {
@@ -101,13 +101,14 @@ impl<T, X> HeadGuard<'_, T, X> {
                 word = now;
                 continue;
             }
+            self.ring.set_size(word, size);
             self.ring.write(word, item);
             return Ok(word);
         }
     }
 
     /// Puts `item` in the place of the buffered one at `position`, which comes back; `Err` if that is not written yet.
-    pub(crate) fn exchange(&mut self, position: u64, item: T) -> Result<T, T> {
+    pub(crate) fn exchange(&mut self, position: u64, item: T, size: u64) -> Result<T, T> {
         let ahead = position - self.head.taken_total;
         assert!(ahead < self.buffered(self.tail()), "only what is buffered can be exchanged");
         let place = self.ring.shape.advance(self.head.taken, ahead);
@@ -115,6 +116,7 @@ impl<T, X> HeadGuard<'_, T, X> {
             return Err(item);
         }
         let other = self.move_out(place);
+        self.ring.set_size(place, size);
         self.ring.write(place, item);
         Ok(other)
     }
@@ -315,7 +317,7 @@ impl<T, X> HeadGuard<'_, T, X> {
         self.ring.shape.advance(self.head.limit, self.head.owed)
     }
 
-    fn is_written(&self, place: Word) -> bool {
+    pub(super) fn is_written(&self, place: Word) -> bool {
         // Ordering: Acquire, partner of the Release in `Ring::write`.
         let turn = self.ring.slot(place).turn.load(Ordering::Acquire);
         debug_assert!(turn == 0 || turn == place.mark(), "the mark is of this place");
