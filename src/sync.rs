@@ -183,6 +183,12 @@ pub(crate) enum Fault {
     SizeReturnSilent,
     /// A push takes a size in although somebody waits.
     ShutIgnored,
+    /// What leaves and what comes for it are taken out and in by two steps.
+    SizeSwapInTwoSteps,
+    /// A size is taken in without the comparison with what is inside by then.
+    SizeClaimedBlind,
+    /// Something that does not fit wakes nobody.
+    ShortSilent,
     /// The flusher re-reads by a load how much is inside before it sleeps.
     VolumeUnseen,
 }

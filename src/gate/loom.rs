@@ -11,6 +11,7 @@ mod merge;
 mod resize;
 mod wait;
 mod wake;
+mod weigh;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

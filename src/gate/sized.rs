@@ -55,7 +55,9 @@ impl<T, R> Gate<T, R> {
     #[cold]
     fn tell_short(&self) -> Effects {
         let mut locked = self.lock();
-        locked.note_short();
+        if !fault(Fault::ShortSilent) {
+            locked.note_short();
+        }
         locked.leave()
     }
 }

@@ -102,6 +102,9 @@ impl Volume {
                 return Err(if word & SHORT == 0 { Unfit::News } else { Unfit::Known });
             }
             mark();
+            if fault(Fault::SizeClaimedBlind) {
+                return Ok((self.word.fetch_add(size, Ordering::AcqRel) & INSIDE) + size);
+            }
             // Ordering: AcqRel, one chain with the swaps of whoever arms the alarm and of whoever shuts, so that a claim
             // that follows theirs sees what they did before.
             match self.word.compare_exchange_weak(word, word + size, Ordering::AcqRel, Ordering::Relaxed) {
@@ -113,6 +116,10 @@ impl Volume {
 
     /// Takes `inward` in for `outward`, which leaves, if it fits; under the head lock.
     pub(super) fn exchange(&self, outward: u64, inward: u64) -> bool {
+        if fault(Fault::SizeSwapInTwoSteps) {
+            self.release(outward);
+            return self.claim_unless(inward, 0).is_ok();
+        }
         let mut word = self.inside_exact_word();
         loop {
             if (word & INSIDE) - outward + inward > self.bounds.limits.capacity {
