@@ -189,8 +189,8 @@ pub(crate) enum Fault {
     SizeClaimedBlind,
     /// Something that does not fit wakes nobody.
     ShortSilent,
-    /// The flusher re-reads by a load how much is inside before it sleeps.
-    VolumeUnseen,
+    /// The alarm by size is read before the place is claimed.
+    VolumeAlarmEarly,
 }
 
 /// Whether the running model has broken this step.

@@ -29,11 +29,14 @@ impl<T, R> Gate<T, R> {
             return Err((item, Effects::default()));
         }
         match volume.claim(size) {
-            Ok(inside) => match self.ring.push_sized(item, size) {
-                // Both, so that an alarm that was reached is not left to nobody.
-                Ok(is_due) => Ok(volume.is_due(inside) | is_due),
-                Err(item) => Err((item, self.return_size(volume, size))),
-            },
+            Ok(inside) => {
+                let early = fault(Fault::VolumeAlarmEarly).then(|| volume.is_due(inside));
+                match self.ring.push_sized(item, size) {
+                    // Both, so that an alarm that was reached is not left to nobody.
+                    Ok(is_due) => Ok(early.unwrap_or_else(|| volume.is_due(inside)) | is_due),
+                    Err(item) => Err((item, self.return_size(volume, size))),
+                }
+            }
             Err(Unfit::News) => Err((item, self.tell_short())),
             Err(Unfit::Known | Unfit::Barred) => Err((item, Effects::default())),
         }
@@ -201,11 +204,9 @@ impl<'a, T, R> Locked<'a, T, R> {
                 return count;
             }
             count += 1;
-            if sum >= most {
-                return count;
-            }
         }
-        max
+        // What is buffered is enough for a batch, as it was above, so all of it makes one.
+        count
     }
 
     /// Moves up to `max` buffered items to the end of `out`, of this size in all at most, but at least one: how many, and
@@ -310,9 +311,9 @@ impl<'a, T, R> Locked<'a, T, R> {
         }
     }
 
-    /// What is inside by size, as it is.
-    pub(super) fn inside_exact(&self) -> u64 {
-        self.volume().map_or(0, Volume::inside_exact)
+    /// What is inside by size, after a swap on `tail`.
+    pub(super) fn inside(&self) -> u64 {
+        self.volume().map_or(0, Volume::inside)
     }
 
     /// The depth that the state goes by: by items or by size, whichever is more; no room at all while somebody waits.
@@ -346,14 +347,14 @@ impl<'a, T, R> Locked<'a, T, R> {
 
     fn buffered_size(&self) -> u64 {
         let elsewhere = self.head.stowage.in_flight + self.head.stowage.reserved;
-        self.volume().map_or(0, |volume| volume.inside_exact().saturating_sub(elsewhere))
+        self.volume().map_or(0, |volume| volume.inside().saturating_sub(elsewhere))
     }
 
-    /// The accounts by weight.
+    /// The accounts by weight; after [`figures`](Self::figures).
     pub(crate) fn by_weight(&self) -> Option<Weights> {
         let (volume, stowage) = (self.volume()?, &self.head.stowage);
         let (limits, sums) = (volume.limits(), &self.head.ledger.sizes);
-        let depth = volume.inside_exact();
+        let depth = volume.inside();
         let buffered = depth.saturating_sub(stowage.reserved + stowage.in_flight);
         Some(Weights {
             capacity: limits.capacity,

@@ -7,8 +7,7 @@ use crate::sync::{Fault, fault};
 impl<T, R> Locked<'_, T, R> {
     /// Follows the buffer: who sleeps until this level, what state is it, and at which level to look next.
     pub(super) fn survey(&mut self) {
-        let mut word = self.head.tail_exact();
-        let mut inside = self.inside_exact();
+        let (mut word, mut inside) = (self.head.tail_exact(), self.inside());
         loop {
             self.wake_sleeper(word, inside);
             self.note_first(word);
@@ -25,7 +24,7 @@ impl<T, R> Locked<'_, T, R> {
             self.head.arm(at);
             let heavy = self.arm_volume(word);
             // A claim between the two looks may have missed the alarm: look again unless it stays below it.
-            let (now, inside_now) = (self.head.tail_exact(), self.inside_exact());
+            let (now, inside_now) = (self.head.tail_exact(), self.inside());
             let is_below = at.is_none_or(|at| self.head.level(now).is_before(at));
             let is_settled = now == word || is_below && now.is_closed() == word.is_closed();
             let is_light = inside_now == inside || heavy.is_none_or(|at| inside_now < at);

@@ -105,8 +105,7 @@ impl Volume {
             if fault(Fault::SizeClaimedBlind) {
                 return Ok((self.word.fetch_add(size, Ordering::AcqRel) & INSIDE) + size);
             }
-            // Ordering: AcqRel, one chain with the swaps of whoever arms the alarm and of whoever shuts, so that a claim
-            // that follows theirs sees what they did before.
+            // Ordering: AcqRel, one chain of swaps. Nothing but the word itself rests on it.
             match self.word.compare_exchange_weak(word, word + size, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Ok((word & INSIDE) + size),
                 Err(now) => word = now,
@@ -120,7 +119,8 @@ impl Volume {
             self.release(outward);
             return self.claim_unless(inward, 0).is_ok();
         }
-        let mut word = self.inside_exact_word();
+        // Ordering: Relaxed, the swap below validates the word.
+        let mut word = self.word.load(Ordering::Relaxed);
         loop {
             if (word & INSIDE) - outward + inward > self.bounds.limits.capacity {
                 return false;
@@ -149,36 +149,24 @@ impl Volume {
 
     /// What is inside, in `0 ..= capacity`.
     pub(super) fn inside(&self) -> u64 {
-        // Ordering: Relaxed, a figure.
+        // Ordering: Relaxed: after a swap on `tail` it holds what every place claimed before has brought.
         self.word.load(Ordering::Relaxed) & INSIDE
-    }
-
-    /// The same, as it is: takes part in the chain, so that later claims see what was armed before.
-    pub(super) fn inside_exact(&self) -> u64 {
-        if fault(Fault::VolumeUnseen) {
-            return self.inside();
-        }
-        self.inside_exact_word() & INSIDE
-    }
-
-    fn inside_exact_word(&self) -> u64 {
-        // Ordering: AcqRel, as in `claim`.
-        self.word.fetch_or(0, Ordering::AcqRel)
     }
 
     /// Whether what is inside now is so much that somebody wants to know; tells one caller only.
     #[inline]
     pub(super) fn is_due(&self, inside: u64) -> bool {
-        // Ordering: Relaxed, after the claim: see there.
+        // Ordering: Relaxed, after the claim of the place: the chain on `tail` hands the alarm to the claims that come after
+        // the swap of whoever has armed it, and those that come before it are seen by whoever reads `inside` after it.
         let at = self.bounds.alarm.load(Ordering::Relaxed);
         // Ordering: Relaxed, whoever takes it looks under the head lock, and arms it anew.
         inside >= at && self.bounds.alarm.compare_exchange(at, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Has the claim that brings so much inside raise the alarm; the caller looks again by `inside_exact`.
+    /// Has the claim that brings so much inside raise the alarm; the caller swaps `tail` and looks again.
     pub(super) fn arm(&self, at: Option<u64>) {
         mark();
-        // Ordering: Relaxed, the swap in `inside_exact` hands it to the claims.
+        // Ordering: Relaxed, the swap on `tail` hands it to the claims.
         self.bounds.alarm.store(at.unwrap_or(NEVER), Ordering::Relaxed);
     }
 
@@ -256,7 +244,7 @@ mod tests {
         volume.set_shut(true);
         assert_eq!((volume.claim(1), volume.claim_locked(1)), (Err(Unfit::Barred), Ok(8)));
         assert!(volume.exchange(8, 10) && !volume.exchange(10, 11), "one for the other, to the brim");
-        assert_eq!((volume.inside(), volume.inside_exact(), volume.claim_locked(1)), (10, 10, Err(Unfit::Known)));
+        assert_eq!((volume.inside(), volume.claim_locked(1)), (10, Err(Unfit::Known)));
         volume.release(10);
         volume.set_shut(false);
         assert!(volume.is_short());

@@ -24,6 +24,16 @@ pub struct Config {
     /// Some items panic when they are dropped.
     pub drop_panics: bool,
     pub ending: Ending,
+    /// By weight, with a weigher.
+    pub bounds: Option<Bounds>,
+}
+
+/// The bounds by weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub capacity: u64,
+    pub item: u64,
+    pub batch: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +206,17 @@ pub const LATER: u8 = 231;
 /// Likewise the bytes of the strategies that came later, in the settings of a case.
 pub const LATER_KINDS: std::ops::RangeInclusive<u8> = 233..=245;
 
+/// Likewise the bytes of the bounds by weight, in the place of the flush timeout.
+pub const WEIGHED: std::ops::RangeInclusive<u8> = 244..=248;
+
+const BOUNDS: [Bounds; 5] = [
+    Bounds { capacity: 10, item: 10, batch: None },
+    Bounds { capacity: 20, item: 6, batch: Some(5) },
+    Bounds { capacity: 6, item: 4, batch: Some(4) },
+    Bounds { capacity: 3, item: 3, batch: Some(2) },
+    Bounds { capacity: 40, item: 9, batch: Some(9) },
+];
+
 const KINDS: [Kind; 13] = [
     Kind::Sample { rates: [1, 2, 3], by: Draws::Seed(1) },
     Kind::CustomFrom(State::Elevated),
@@ -261,6 +282,7 @@ impl Config {
             hook: pick(&[Hook::Notes, Hook::None, Hook::Panics, Hook::Pushes], flags),
             drop_panics: flags & 4 != 0,
             ending: pick(&[Ending::Drain, Ending::Deadline, Ending::DropFlusher, Ending::DropHandles], ending),
+            bounds: WEIGHED.contains(&timeout).then(|| BOUNDS[usize::from(timeout - WEIGHED.start())]),
         }
     }
 }
