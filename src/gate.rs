@@ -410,6 +410,7 @@ impl<T, R> Locked<'_, T, R> {
         self.count_out(positions, outcome, error, size);
     }
 
+    #[inline]
     fn count_out(&mut self, positions: Range<u64>, outcome: Outcome, error: Option<&SharedError>, size: u64) {
         if !self.head.tags.is_empty() {
             self.tell_fates(&positions, outcome, error);
@@ -420,7 +421,9 @@ impl<T, R> Locked<'_, T, R> {
             self.note_watched();
         }
         let desk: &mut Desk<T, R> = &mut self.head;
-        desk.ledger.sizes.add(outcome, size);
+        if size > 0 {
+            desk.ledger.sizes.add(outcome, size);
+        }
         desk.ledger.settle(positions, outcome, &mut self.effects.wakers);
     }
 
@@ -493,17 +496,11 @@ impl<T, R> Locked<'_, T, R> {
     /// Stores an item in free room, published or not.
     #[inline]
     fn place(&mut self, item: T, tag: &mut Tag) -> Result<(), T> {
-        let size = tag.size;
-        if !self.load(size) {
-            return Err(item);
+        if self.gate.volume.is_some() {
+            return self.place_sized(item, tag);
         }
-        match self.head.place(item, size) {
-            Ok(place) => self.attach(place, tag),
-            Err(item) => {
-                self.discharge(size);
-                return Err(item);
-            }
-        }
+        let place = self.head.place(item, None)?;
+        self.attach(place, tag);
         Ok(())
     }
 

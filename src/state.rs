@@ -5,7 +5,8 @@ use std::fmt;
 use crate::error::BuildError;
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// How full the buffer is, by its depth (reserved + buffered + in flight).
+/// How full the buffer is, by its depth (reserved + buffered + in flight); with a [`weigher`](crate::Builder::weigher) by
+/// items or by weight, whichever is the higher share, and Blocked while producers wait.
 ///
 /// A state is entered at its mark at once, and left only when the depth has fallen below the mark by the hysteresis
 /// `h = min(max(1.25 * batch / capacity, 0.10), mark / 2)` of the capacity, so that the batch that leaves at each flush
@@ -261,7 +262,7 @@ pub(crate) enum Reflex {
     Refuse = 0,
     /// It displaces the oldest one.
     Evict = 1,
-    /// The strategy is asked.
+    /// The item is weighed, if there is a weigher, and the strategy is asked.
     Ask = 2,
 }
 
@@ -283,7 +284,6 @@ pub(crate) struct StateCell {
 const STATE: u8 = 0b111;
 const ASKED: u8 = 1 << 3;
 const REFLEX_SHIFT: u32 = 4;
-const REFLEX: u8 = 0b11;
 const WEIGHED: u8 = 1 << 7;
 
 impl StateCell {
@@ -311,9 +311,10 @@ impl StateCell {
         self.cell.load(Ordering::Relaxed) & ASKED != 0
     }
 
+    /// With a weigher always [`Reflex::Ask`]: the item is to be weighed first.
     pub(crate) fn reflex(&self) -> Reflex {
         // Ordering: Relaxed, as above.
-        match self.cell.load(Ordering::Relaxed) >> REFLEX_SHIFT & REFLEX {
+        match self.cell.load(Ordering::Relaxed) >> REFLEX_SHIFT {
             0 => Reflex::Refuse,
             1 => Reflex::Evict,
             _ => Reflex::Ask,
@@ -398,12 +399,14 @@ mod tests {
         for is_weighed in [false, true] {
             let cell = StateCell::new(is_weighed);
             let all = |cell: &StateCell| (cell.get(), cell.is_asked(), cell.is_direct(), cell.reflex());
-            assert_eq!(all(&cell), (State::Normal, false, !is_weighed, Reflex::Refuse));
+            let reflex = if is_weighed { Reflex::Ask } else { Reflex::Refuse };
+            assert_eq!(all(&cell), (State::Normal, false, !is_weighed, reflex));
             for state in State::ALL {
                 for ask_from in State::ALL.map(Some).into_iter().chain([None]) {
                     for reflex in [Reflex::Refuse, Reflex::Evict, Reflex::Ask] {
                         cell.set(state, Posture { ask_from, reflex });
                         let asked = ask_from.is_some_and(|from| state >= from);
+                        let reflex = if is_weighed { Reflex::Ask } else { reflex };
                         assert_eq!(all(&cell), (state, asked, !asked && !is_weighed, reflex));
                     }
                 }

@@ -10,6 +10,9 @@ use backpressure::{
     MAX_CAPACITY_WEIGHT, PushError, RefuseReason, ReserveError, Retry, Sample, State, Strategy, Weights,
 };
 
+use metrics::{Unit, with_local_recorder};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
 use self::support::{
     Dice, Gate, HOUR, Log, Losses, SEC, Wakes, gated, hung, idle, ms, ok, paused, poll_once, rounds, secs,
 };
@@ -770,4 +773,33 @@ fn weights_of(c: &BackpressureController<Item>) -> Weights {
     let snapshot = c.snapshot();
     snapshot.audit().unwrap();
     snapshot.weights.unwrap()
+}
+
+#[test]
+fn gauges_in_bytes_stand_beside_those_in_items() {
+    let read = |is_weighed: bool| {
+        let builder = BackpressureController::<Item>::builder(100).max_batch(50);
+        let builder = if is_weighed { builder.weigher(weigh).capacity_weight(20) } else { builder };
+        let (c, _flusher) = builder.build(done).unwrap();
+        c.try_push((1, 3)).unwrap();
+        c.try_push((2, 4)).unwrap();
+        let permit = c.try_reserve_weight(5).unwrap();
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        with_local_recorder(&recorder, || c.publish());
+        drop(permit);
+        let mut bytes = Vec::new();
+        for (key, unit, _, value) in snapshotter.snapshot().into_vec() {
+            let name = key.key().name();
+            if let (Some(name), DebugValue::Gauge(value)) = (name.strip_suffix("_bytes"), value) {
+                assert_eq!(unit, Some(Unit::Bytes));
+                bytes.push((name.strip_prefix("backpressure_").unwrap().to_owned(), value.into_inner()));
+            }
+        }
+        bytes.sort_by(|a, b| a.0.cmp(&b.0));
+        bytes
+    };
+    let expected = [("buffer", 7.0), ("buffer_capacity", 20.0), ("depth", 12.0), ("in_flight", 0.0)];
+    assert_eq!(read(true), expected.map(|(name, value)| (name.to_owned(), value)));
+    assert_eq!(read(false), []);
 }

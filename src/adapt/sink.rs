@@ -130,7 +130,7 @@ impl<T> Sink<T> for PushSink<T> {
             match admitted {
                 Admitted::Stored => {}
                 Admitted::Refused(error) => return Err(error),
-                Admitted::Wait(item, tag, limit) => this.own.as_mut().keep(item, tag, limit),
+                Admitted::Wait(item, tag, limit) => this.own.as_mut().keep(item, tag.size, limit),
             }
         }
         this.forget_barrier();

@@ -57,14 +57,15 @@ impl<T> Core<T> {
 
     #[cold]
     fn try_push_slow(&self, item: T) -> Result<(), PushError<T>> {
-        let (item, tag) = match self.weigh_in(item, None) {
-            Ok(()) => return Ok(()),
-            Err(back) => back,
-        };
         let admitted = match self.gate.reflex() {
-            Reflex::Refuse => return Err(self.refuse(self.why_not(&tag), item)),
-            Reflex::Evict if self.weigher.is_none() => self.evict(item, tag),
-            Reflex::Evict | Reflex::Ask => self.admit(item, tag),
+            Reflex::Refuse => {
+                return Err(self.refuse(self.why_not(), item));
+            }
+            Reflex::Evict => self.evict(item, Tag::PLAIN),
+            Reflex::Ask => match self.weigh_in(item, None) {
+                Ok(()) => return Ok(()),
+                Err((item, tag)) => self.admit(item, tag),
+            },
         };
         match admitted {
             Admitted::Stored => Ok(()),
@@ -103,8 +104,11 @@ impl<T> Core<T> {
     /// Lets the strategy decide about an item that found no room, or about which it is to be asked.
     #[cold]
     pub(crate) fn admit(&self, item: T, tag: Tag) -> Admitted<T> {
-        if self.is_closed() || self.is_too_heavy(&tag) {
-            return Admitted::Refused(self.refuse(self.why_not(&tag), item));
+        if self.is_closed() {
+            return Admitted::Refused(self.refuse(RefuseReason::Closed, item));
+        }
+        if self.is_above_item_limit(tag.size) {
+            return Admitted::Refused(self.refuse(RefuseReason::TooLarge, item));
         }
         match self.decide(&item) {
             Decision::Wait(limit) => match self.store_tagged(item, tag) {
@@ -176,25 +180,49 @@ impl<T> Core<T> {
     fn store_or_refuse(&self, item: T, tag: Tag) -> Admitted<T> {
         match self.store_tagged(item, tag) {
             Ok(()) => Admitted::Stored,
-            Err((item, tag)) => Admitted::Refused(self.refuse(self.why_not(&tag), item)),
+            Err((item, _)) => Admitted::Refused(self.refuse(self.why_not(), item)),
         }
     }
 
-    fn why_not(&self, tag: &Tag) -> RefuseReason {
-        match self.is_closed() {
-            true => RefuseReason::Closed,
-            false if self.is_too_heavy(tag) => RefuseReason::TooLarge,
-            false => RefuseReason::Full,
-        }
+    fn why_not(&self) -> RefuseReason {
+        if self.is_closed() { RefuseReason::Closed } else { RefuseReason::Full }
     }
 
-    fn evict(&self, mut item: T, mut tag: Tag) -> Admitted<T> {
+    fn evict(&self, item: T, tag: Tag) -> Admitted<T> {
+        if self.weigher.is_some() {
+            return self.evict_some(item, tag);
+        }
+        self.evict_by(item, tag, |item, tag| {
+            let mut locked = self.gate.lock();
+            let (evicted, victim) = locked.evict(item, tag);
+            self.apply(locked.finish_eviction());
+            if let Some(victim) = victim {
+                self.lose_evicted(victim);
+            }
+            evicted
+        })
+    }
+
+    /// The same by weight: as many as the item needs.
+    #[cold]
+    fn evict_some(&self, item: T, tag: Tag) -> Admitted<T> {
+        self.evict_by(item, tag, |item, tag| {
+            let mut locked = self.gate.lock();
+            let (evicted, victims) = locked.evict_sized(item, tag);
+            self.apply(locked.finish());
+            victims.into_iter().for_each(|victim| self.lose_evicted(victim));
+            evicted
+        })
+    }
+
+    #[inline(always)]
+    fn evict_by(&self, mut item: T, mut tag: Tag, once: impl Fn(T, &mut Tag) -> Evicted<T>) -> Admitted<T> {
         if loss::is_in_hook() {
             return self.store_or_refuse(item, tag);
         }
         let mut backoff = Backoff::new();
         loop {
-            match self.evict_once(item, &mut tag) {
+            match once(item, &mut tag) {
                 Evicted::Stored => return Admitted::Stored,
                 Evicted::Closed(item) => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),
                 Evicted::Unwritten(back) if !backoff.is_exhausted() => item = back,
@@ -204,23 +232,6 @@ impl<T> Core<T> {
             }
             backoff.spin();
         }
-    }
-
-    /// One try; the hook has been told of the victims.
-    fn evict_once(&self, item: T, tag: &mut Tag) -> Evicted<T> {
-        let mut locked = self.gate.lock();
-        if self.weigher.is_some() {
-            let (evicted, victims) = locked.evict_sized(item, tag);
-            self.apply(locked.finish());
-            victims.into_iter().for_each(|victim| self.lose_evicted(victim));
-            return evicted;
-        }
-        let (evicted, victim) = locked.evict(item, tag);
-        self.apply(locked.finish_eviction());
-        if let Some(victim) = victim {
-            self.lose_evicted(victim);
-        }
-        evicted
     }
 
     /// Stores an item that a sample has kept; without room it may share the youngest one's place.

@@ -36,10 +36,6 @@ impl<T> Core<T> {
         self.weigher.is_some()
     }
 
-    pub(super) fn is_too_heavy(&self, tag: &Tag) -> bool {
-        self.is_above_item_limit(tag.size)
-    }
-
     /// Whether an item of this size is refused, whatever room there is.
     pub(crate) fn is_above_item_limit(&self, size: u64) -> bool {
         self.bounds().is_some_and(|limits| size > limits.item)

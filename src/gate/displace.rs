@@ -58,7 +58,7 @@ impl<T, R> Locked<'_, T, R> {
         let position = self.head.taken_total() - 1;
         self.settle(position..position + 1, Outcome::Evicted);
         // The victim's room is not published: nobody else can have it.
-        let evicted = match self.head.place_instead(item, tag.size) {
+        let evicted = match self.head.place_instead(item, None) {
             Ok(place) => {
                 self.attach(place, tag);
                 Evicted::Stored

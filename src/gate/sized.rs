@@ -66,11 +66,13 @@ impl<T, R> Gate<T, R> {
 }
 
 impl<'a, T, R> Locked<'a, T, R> {
+    #[inline]
     fn volume(&self) -> Option<&'a Volume> {
         self.gate.volume.as_deref()
     }
 
     /// Somebody waits who is before any newcomer, although there may be places: an item of another size.
+    #[inline]
     pub(super) fn is_outranked(&self) -> bool {
         self.gate.volume.is_some() && self.head.waiters.queued() > 0
     }
@@ -91,8 +93,26 @@ impl<'a, T, R> Locked<'a, T, R> {
         }
     }
 
-    /// Takes a size in, if there is a place for it; the caller has seen to it that it is its turn.
-    pub(super) fn load(&mut self, size: u64) -> bool {
+    /// Stores an item in free room, if it fits; the caller has seen to it that it is its turn.
+    pub(super) fn place_sized(&mut self, item: T, tag: &mut Tag) -> Result<(), T> {
+        let size = tag.size;
+        if !self.load(size) {
+            return Err(item);
+        }
+        match self.head.place(item, Some(size)) {
+            Ok(place) => {
+                self.attach(place, tag);
+                Ok(())
+            }
+            Err(item) => {
+                self.discharge(size);
+                Err(item)
+            }
+        }
+    }
+
+    /// Takes a size in, if there is a place for it; see [`place_sized`](Self::place_sized).
+    fn load(&mut self, size: u64) -> bool {
         let Some(volume) = self.volume() else { return true };
         if !self.head.has_spare(self.head.tail()) {
             return false;
@@ -105,6 +125,7 @@ impl<'a, T, R> Locked<'a, T, R> {
     }
 
     /// Undoes a [`load`](Self::load).
+    #[inline]
     pub(super) fn discharge(&mut self, size: u64) {
         if let Some(volume) = self.volume() {
             volume.release(size);
@@ -112,8 +133,12 @@ impl<'a, T, R> Locked<'a, T, R> {
     }
 
     /// One for the other. Whoever waits has what is spare.
+    #[inline]
     pub(super) fn swap_sizes(&mut self, old: u64, new: u64) -> bool {
-        let Some(volume) = self.volume() else { return true };
+        self.volume().is_none_or(|volume| self.swap_in(volume, old, new))
+    }
+
+    fn swap_in(&mut self, volume: &Volume, old: u64, new: u64) -> bool {
         let is_swapped = (new <= old || !self.is_outranked()) && volume.exchange(old, new);
         if is_swapped {
             self.head.stowage.gone += u128::from(old);
@@ -205,7 +230,7 @@ impl<'a, T, R> Locked<'a, T, R> {
             }
             count += 1;
         }
-        // What is buffered is enough for a batch, as it was above, so all of it makes one.
+        // There is enough for a batch, or on its way, so all that is here makes one.
         count
     }
 
@@ -236,16 +261,16 @@ impl<'a, T, R> Locked<'a, T, R> {
     }
 
     /// The sizes of what is settled leave; returns their sum.
+    #[inline]
     pub(super) fn unload(&mut self, positions: &Range<u64>) -> u64 {
-        if self.gate.volume.is_none() {
-            return 0;
-        }
+        self.volume().map_or(0, |volume| self.unload_from(volume, positions))
+    }
+
+    fn unload_from(&mut self, volume: &Volume, positions: &Range<u64>) -> u64 {
         let size = self.head.stowage.settle(positions);
         self.head.stowage.gone += u128::from(size);
-        if let Some(volume) = self.volume() {
-            volume.release(size);
-            volume.forget_short();
-        }
+        volume.release(size);
+        volume.forget_short();
         size
     }
 
@@ -278,7 +303,7 @@ impl<'a, T, R> Locked<'a, T, R> {
         }
         self.count_out(first..first + victims.len() as u64, Outcome::Evicted, None, size);
         // The victims' room is not published: nobody else can have it.
-        match self.head.place_instead(item, tag.size) {
+        match self.head.place_instead(item, Some(tag.size)) {
             Ok(place) => {
                 self.attach(place, tag);
                 (Evicted::Stored, victims)
@@ -302,7 +327,11 @@ impl<'a, T, R> Locked<'a, T, R> {
     }
 
     /// Keeps pushes out while anybody waits. Before the room is published: it is the waiters' first.
+    #[inline]
     pub(super) fn follow_queue(&mut self) {
+        if self.gate.volume.is_none() {
+            return;
+        }
         let is_shut = self.is_outranked();
         if std::mem::replace(&mut self.head.stowage.is_shut, is_shut) != is_shut {
             if let Some(volume) = self.volume() {

@@ -89,18 +89,21 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
             let (_, most) = catch(|| iter.size_hint()).unwrap_or((0, None));
             this.chunk.reserve_exact(most.unwrap_or(CHUNK).min(CHUNK));
         }
+        let is_weighed = this.core.is_weighed();
         let pulled = catch_unwind(AssertUnwindSafe(|| {
+            while is_weighed && this.chunk.len() < CHUNK {
+                let Some(item) = iter.next() else { return true };
+                let size = this.core.weigh(&item);
+                if this.core.is_above_item_limit(size) {
+                    // It is not to delay its neighbours, nor to wait with them.
+                    *this.heavy = Some(item);
+                    return false;
+                }
+                this.sizes.push(size);
+                this.chunk.push(item);
+            }
             while this.chunk.len() < CHUNK {
                 let Some(item) = iter.next() else { return true };
-                if this.core.is_weighed() {
-                    let size = this.core.weigh(&item);
-                    if this.core.is_above_item_limit(size) {
-                        // It is not to delay its neighbours, nor to wait with them.
-                        *this.heavy = Some(item);
-                        return false;
-                    }
-                    this.sizes.push(size);
-                }
                 this.chunk.push(item);
             }
             false

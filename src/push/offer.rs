@@ -32,10 +32,10 @@ enum Stage<T> {
     /// The same, of somebody who wants to know what becomes of it.
     Tracked(T, Receipt),
     /// Offered, and put off: it found no room, and the task had no budget to see what becomes of it.
-    Deferred(T, Tag),
+    Deferred(T, u64, Option<Receipt>),
     /// Offered, and the strategy waits, with this time limit.
     #[cfg_attr(not(feature = "sink"), allow(dead_code, reason = "only a sink keeps items"))]
-    Willing(T, Tag, Option<Duration>),
+    Willing(T, u64, Option<Duration>),
     Waiting(Key),
     Done,
 }
@@ -67,8 +67,8 @@ impl<T> Offer<T> {
 
     /// The same place for an item that was offered, found no room and is to wait.
     #[cfg_attr(not(feature = "sink"), allow(dead_code, reason = "only a sink keeps items"))]
-    pub(crate) fn keep(self: Pin<&mut Self>, item: T, tag: Tag, limit: Option<Duration>) {
-        *self.project().stage = Stage::Willing(item, tag, limit);
+    pub(crate) fn keep(self: Pin<&mut Self>, item: T, size: u64, limit: Option<Duration>) {
+        *self.project().stage = Stage::Willing(item, size, limit);
     }
 
     pub(super) const fn limit(&self) -> Option<Duration> {
@@ -108,8 +108,8 @@ impl<T> Offer<T> {
             Stage::Offer(item) => self.poll_first(core, item, None, cx),
             Stage::Tracked(item, receipt) if core.is_weighed() => self.poll_first(core, item, Some(receipt), cx),
             Stage::Tracked(item, receipt) => self.poll_again(core, item, Tag::new(0, Some(receipt)), cx),
-            Stage::Deferred(item, tag) => self.poll_again(core, item, tag, cx),
-            Stage::Willing(item, tag, limit) => self.wait(core, item, tag, limit, cx),
+            Stage::Deferred(item, size, receipt) => self.poll_again(core, item, Tag::new(size, receipt), cx),
+            Stage::Willing(item, size, limit) => self.wait(core, item, Tag::of_size(size), limit, cx),
             Stage::Waiting(_) | Stage::Done => Poll::Pending,
         }
     }
@@ -126,7 +126,7 @@ impl<T> Offer<T> {
     fn cancel_slow(self: Pin<&mut Self>, core: &Core<T>) {
         match mem::replace(self.project().stage, Stage::Done) {
             Stage::Waiting(key) => core.abandon_wait(key),
-            Stage::Deferred(item, _) | Stage::Willing(item, ..) => {
+            Stage::Deferred(item, ..) | Stage::Willing(item, ..) => {
                 core.count_cancelled(1);
                 core.drop_items([item]);
             }
@@ -172,7 +172,7 @@ impl<T> Offer<T> {
     ) -> Poll<Result<(), PushError<T>>> {
         // A loop of pushes that find no room must leave the flusher its turn on the same thread.
         let Poll::Ready(budget) = coop::poll_proceed(cx) else {
-            *self.as_mut().project().stage = Stage::Deferred(item, tag);
+            *self.as_mut().project().stage = Stage::Deferred(item, tag.size, tag.receipt);
             return Poll::Pending;
         };
         budget.made_progress();

@@ -299,7 +299,6 @@ fn twin_size_swap_in_two_steps() {
 #[test]
 fn twin_volume_alarm_early() {
     must_fail(Fault::VolumeAlarmEarly, batch_by_size(&[4], 4));
-    must_fail(Fault::VolumeAlarmEarly, state_by_size);
 }
 
 #[test]
