@@ -150,8 +150,8 @@ impl<T> BackpressureController<T> {
 
     /// Pushes all items of an iterator, in order, and returns how many there were.
     ///
-    /// It pulls up to 64 items at a time and then claims places for all of them in one step. Items of others may come
-    /// between. It allocates once. When there is no room, the strategy is asked about the first of them: if it waits, all
+    /// It pulls up to 64 items at a time and then claims places for all of them in one step (with a weigher one by one). Items
+    /// of others may come between. It allocates once. When there is no room, the strategy is asked about the first of them: if it waits, all
     /// that were pulled wait, with its time limit for all together.
     ///
     /// # Cancel safety

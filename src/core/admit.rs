@@ -62,12 +62,29 @@ impl<T> Core<T> {
                 return Err(self.refuse(self.why_not(), item));
             }
             Reflex::Evict => self.evict(item, Tag::PLAIN),
-            Reflex::Ask => match self.weigh_in(item, None) {
-                Ok(()) => return Ok(()),
-                Err((item, tag)) => self.admit(item, tag),
-            },
+            Reflex::Ask => return self.try_push_asked(item),
         };
         match admitted {
+            Admitted::Stored => Ok(()),
+            Admitted::Refused(error) => Err(error),
+            Admitted::Wait(item, ..) => Err(self.refuse(RefuseReason::Full, item)),
+        }
+    }
+
+    /// Not cold: for those who weigh it is the common way.
+    #[inline(never)]
+    fn try_push_asked(&self, item: T) -> Result<(), PushError<T>> {
+        match &self.weigher {
+            None => self.try_admit(item, Tag::PLAIN),
+            Some(weigher) => {
+                self.weigh_and_store(weigher, item).or_else(|(item, size)| self.try_admit(item, Tag::of_size(size)))
+            }
+        }
+    }
+
+    #[cold]
+    fn try_admit(&self, item: T, tag: Tag) -> Result<(), PushError<T>> {
+        match self.admit(item, tag) {
             Admitted::Stored => Ok(()),
             Admitted::Refused(error) => Err(error),
             Admitted::Wait(item, ..) => Err(self.refuse(RefuseReason::Full, item)),

@@ -12,14 +12,28 @@ pub(crate) type Weigher<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 impl<T> Core<T> {
     /// Weighs an item, once and for all, and stores it if there is room and if the strategy need not be asked. Without a
     /// weigher nothing is tried.
+    #[inline]
     pub(crate) fn weigh_in(&self, item: T, receipt: Option<Receipt>) -> Result<(), (T, Tag)> {
         match &self.weigher {
             None => Err((item, Tag::new(0, receipt))),
+            Some(weigher) if receipt.is_none() => {
+                self.weigh_and_store(weigher, item).map_err(|(item, size)| (item, Tag::of_size(size)))
+            }
             Some(weigher) => {
                 let tag = Tag::new(self.weigh_by(weigher, &item), receipt);
                 self.offer(item, tag)
             }
         }
+    }
+
+    /// The common way of an item that is weighed; one that is not stored comes back with its size.
+    #[inline(always)]
+    pub(super) fn weigh_and_store(&self, weigher: &Weigher<T>, item: T) -> Result<(), (T, u64)> {
+        let size = self.weigh_by(weigher, &item);
+        if self.gate.is_asked() {
+            return Err((item, size));
+        }
+        self.store_sized(item, size).map_err(|item| (item, size))
     }
 
     /// How heavy an item is; 0 without a weigher.
@@ -28,6 +42,7 @@ impl<T> Core<T> {
     }
 
     /// What cannot be weighed is too heavy.
+    #[inline]
     fn weigh_by(&self, weigher: &Weigher<T>, item: &T) -> u64 {
         self.guard(|| weigher(item)).unwrap_or(u64::MAX)
     }
@@ -52,6 +67,7 @@ impl<T> Core<T> {
     }
 
     /// Stores an item of this size if there is room.
+    #[inline(always)]
     pub(super) fn store_sized(&self, item: T, size: u64) -> Result<(), T> {
         match self.gate.push_sized(item, size) {
             Ok(false) => Ok(()),

@@ -90,23 +90,20 @@ impl<T, R> Locked<'_, T, R> {
         };
         let Some(position) = self.figures().youngest() else { return Merged::Full(item) };
         let weight = self.head.tags.weight(position);
-        let is_drawn = draws_new(weight, tag.weight);
-        let old = match self.head.size_at(position) {
-            None if is_drawn && !fault(Fault::ExchangeUnwritten) => return Merged::Unwritten(item),
-            old => old.unwrap_or(0),
+        let Some(fits) =
+            draws_new(weight, tag.weight).then(|| self.make_way(position, tag.size)).unwrap_or(Some(false))
+        else {
+            return Merged::Unwritten(item);
         };
-        // One that is too heavy for the place cannot have it, whatever is drawn.
-        if !is_drawn || !self.swap_sizes(old, tag.size) {
+        if !fits {
             self.head.tags.add_weight(position, tag.weight);
             return Merged::Outweighed(item);
         }
-        let displaced = match self.head.exchange(position, item, tag.size) {
+        let displaced = match self.head.exchange(position, item) {
             Ok(displaced) => displaced,
-            // Not reached: it is written.
             Err(item) => return Merged::Unwritten(item),
         };
         let desk: &mut Desk<T, R> = &mut self.head;
-        desk.ledger.sizes.add(Outcome::Evicted, old);
         desk.ledger.displace(position, &mut self.effects.wakers);
         self.tell_fates(&(position..position + 1), Outcome::Evicted, None);
         let mut tag = mem::replace(tag, Tag::PLAIN);

@@ -22,7 +22,7 @@ impl<T, R> Gate<T, R> {
     }
 
     /// Stores an item of this size if there is room and nobody waits; `Ok(true)` asks for [`alarm`](Self::alarm).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_sized(&self, item: T, size: u64) -> Result<bool, (T, Effects)> {
         let Some(volume) = &self.volume else { return self.push(item).map_err(|item| (item, Effects::default())) };
         if !self.ring.had_room() {
@@ -130,6 +130,23 @@ impl<'a, T, R> Locked<'a, T, R> {
         if let Some(volume) = self.volume() {
             volume.release(size);
         }
+    }
+
+    /// Takes a size in for that of the item at `position`, which is about to leave; `Some(false)` if it does not fit, whatever
+    /// was drawn, and `None` if that one is not written yet.
+    #[inline]
+    pub(super) fn make_way(&mut self, position: u64, size: u64) -> Option<bool> {
+        if self.gate.volume.is_none() { Some(true) } else { self.make_way_sized(position, size) }
+    }
+
+    fn make_way_sized(&mut self, position: u64, size: u64) -> Option<bool> {
+        let old = self.head.size_at(position)?;
+        let fits = self.swap_sizes(old, size);
+        if fits {
+            self.head.replace_size(position, size);
+            self.head.ledger.sizes.add(Outcome::Evicted, old);
+        }
+        Some(fits)
     }
 
     /// One for the other. Whoever waits has what is spare.

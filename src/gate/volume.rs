@@ -76,7 +76,7 @@ impl Volume {
     }
 
     /// Takes `size` in, if it fits and nobody waits; returns what is inside then.
-    #[inline]
+    #[inline(always)]
     pub(super) fn claim(&self, size: u64) -> Result<u64, Unfit> {
         self.claim_unless(size, if fault(Fault::ShutIgnored) { 0 } else { SHUT })
     }
@@ -86,7 +86,7 @@ impl Volume {
         self.claim_unless(size, 0)
     }
 
-    #[inline]
+    #[inline(always)]
     fn claim_unless(&self, size: u64, barred: u64) -> Result<u64, Unfit> {
         let limits = &self.bounds.limits;
         if size > limits.item {
@@ -154,7 +154,7 @@ impl Volume {
     }
 
     /// Whether what is inside now is so much that somebody wants to know; tells one caller only.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_due(&self, inside: u64) -> bool {
         // Ordering: Relaxed, after the claim of the place: the chain on `tail` hands the alarm to the claims that come after
         // the swap of whoever has armed it, and those that come before it are seen by whoever reads `inside` after it.

@@ -113,7 +113,7 @@ impl<T, X> HeadGuard<'_, T, X> {
     }
 
     /// Puts `item` in the place of the buffered one at `position`, which comes back; `Err` if that is not written yet.
-    pub(crate) fn exchange(&mut self, position: u64, item: T, size: u64) -> Result<T, T> {
+    pub(crate) fn exchange(&mut self, position: u64, item: T) -> Result<T, T> {
         let ahead = position - self.head.taken_total;
         assert!(ahead < self.buffered(self.tail()), "only what is buffered can be exchanged");
         let place = self.ring.shape.advance(self.head.taken, ahead);
@@ -121,7 +121,6 @@ impl<T, X> HeadGuard<'_, T, X> {
             return Err(item);
         }
         let other = self.move_out(place);
-        self.ring.set_size(place, size);
         self.ring.write(place, item);
         Ok(other)
     }

@@ -14,7 +14,7 @@ impl<T, X> Ring<T, X> {
     }
 
     /// Stores an item of this size if there is room; `Ok(true)` asks the caller to raise the alarm.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_sized(&self, item: T, size: u64) -> Result<bool, T> {
         let Some((word, next)) = self.claim() else { return Err(item) };
         self.set_size(word, size);
@@ -30,12 +30,12 @@ impl<T, X> Ring<T, X> {
     }
 
     /// Whether a push would have found room a moment ago.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn had_room(&self) -> bool {
         // Ordering: Relaxed, a guess: the claim decides.
         let limit = Word::from_raw(self.signals.limit.load(Ordering::Relaxed));
         let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
-        !word.is_closed() && self.room(word, limit) > 0
+        word.is_plain() && word.is_before(limit) || self.has_room_slow(word, limit)
     }
 
     /// Notes the size of what the caller is about to write in the slot of a place that it has claimed.
@@ -68,6 +68,12 @@ impl<T, X> HeadGuard<'_, T, X> {
     /// The size of the buffered item at `position`; `None` if it is not written yet.
     pub(crate) fn size_at(&self, position: u64) -> Option<u64> {
         self.size_of(self.ring.shape.advance(self.head.taken, position - self.head.taken_total))
+    }
+
+    /// Notes the size of what is about to take the place of the buffered item at `position`.
+    pub(crate) fn replace_size(&mut self, position: u64, size: u64) {
+        let place = self.ring.shape.advance(self.head.taken, position - self.head.taken_total);
+        self.ring.set_size(place, size);
     }
 
     fn size_of(&self, place: Word) -> Option<u64> {

@@ -336,7 +336,7 @@ impl<I: Item> Model<I> {
         }
         let (id, item) = self.item();
         let index = n as usize % self.buffered.len();
-        let other = self.ring.lock().exchange(self.taken + index as u64, item, 0).map_err(drop).expect("it is written");
+        let other = self.ring.lock().exchange(self.taken + index as u64, item).map_err(drop).expect("it is written");
         assert!(other.is(self.buffered[index]));
         self.buffered[index] = id;
     }
