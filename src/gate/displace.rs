@@ -90,14 +90,15 @@ impl<T, R> Locked<'_, T, R> {
         };
         let Some(position) = self.figures().youngest() else { return Merged::Full(item) };
         let weight = self.head.tags.weight(position);
-        let Some(fits) =
-            draws_new(weight, tag.weight).then(|| self.make_way(position, tag.size)).unwrap_or(Some(false))
-        else {
-            return Merged::Unwritten(item);
-        };
-        if !fits {
-            self.head.tags.add_weight(position, tag.weight);
-            return Merged::Outweighed(item);
+        // One that is too heavy for the place cannot have it, whatever is drawn.
+        let has_way = if draws_new(weight, tag.weight) { self.make_way(position, tag.size) } else { Some(false) };
+        match has_way {
+            Some(true) => {}
+            Some(false) => {
+                self.head.tags.add_weight(position, tag.weight);
+                return Merged::Outweighed(item);
+            }
+            None => return Merged::Unwritten(item),
         }
         let displaced = match self.head.exchange(position, item) {
             Ok(displaced) => displaced,
