@@ -226,7 +226,7 @@ fn state_by_size() {
 
 #[test]
 fn a_size_that_found_no_place_is_given_to_who_waits_for_it() {
-    explore(returned_size);
+    explore_wide(returned_size);
 }
 
 #[test]
