@@ -10,7 +10,8 @@ use crate::core::Queued;
 use crate::error::{PushError, RefuseReason, ReserveError};
 use crate::gate::{Key, Wait};
 
-/// A reserved place: sending an item by it neither waits nor fails (I4).
+/// A reserved place: sending an item by it neither waits nor fails (I4), unless there is a
+/// [weigher](crate::Builder::weigher) and the item is heavier than the permit.
 ///
 /// It is a handle of its own and keeps the intake open. Dropping it gives the place back, to the oldest producer that waits.
 #[must_use = "a permit that is dropped gives its place back"]
