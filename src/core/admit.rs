@@ -57,18 +57,22 @@ impl<T> Core<T> {
 
     #[cold]
     fn try_push_slow(&self, item: T) -> Result<(), PushError<T>> {
-        let admitted = match self.gate.reflex() {
-            Reflex::Refuse => {
-                return Err(self.refuse(self.why_not(), item));
-            }
-            Reflex::Evict => self.evict(item, Tag::PLAIN),
-            Reflex::Ask => return self.try_push_asked(item),
-        };
-        match admitted {
-            Admitted::Stored => Ok(()),
-            Admitted::Refused(error) => Err(error),
-            Admitted::Wait(item, ..) => Err(self.refuse(RefuseReason::Full, item)),
+        // Nothing but jumps, so that no way pays for another.
+        match self.gate.reflex() {
+            Reflex::Refuse => self.try_refuse(item),
+            Reflex::Evict => self.try_evict(item),
+            Reflex::Ask => self.try_push_asked(item),
         }
+    }
+
+    #[inline(never)]
+    fn try_refuse(&self, item: T) -> Result<(), PushError<T>> {
+        Err(self.refuse(self.why_not(), item))
+    }
+
+    #[inline(never)]
+    fn try_evict(&self, item: T) -> Result<(), PushError<T>> {
+        self.now_or_never(self.evict(item, Tag::PLAIN))
     }
 
     /// Not cold: for those who weigh it is the common way.
@@ -84,7 +88,13 @@ impl<T> Core<T> {
 
     #[cold]
     fn try_admit(&self, item: T, tag: Tag) -> Result<(), PushError<T>> {
-        match self.admit(item, tag) {
+        self.now_or_never(self.admit(item, tag))
+    }
+
+    /// What would have to wait is refused.
+    #[inline]
+    fn now_or_never(&self, admitted: Admitted<T>) -> Result<(), PushError<T>> {
+        match admitted {
             Admitted::Stored => Ok(()),
             Admitted::Refused(error) => Err(error),
             Admitted::Wait(item, ..) => Err(self.refuse(RefuseReason::Full, item)),
@@ -205,6 +215,7 @@ impl<T> Core<T> {
         if self.is_closed() { RefuseReason::Closed } else { RefuseReason::Full }
     }
 
+    #[inline(always)]
     fn evict(&self, item: T, tag: Tag) -> Admitted<T> {
         if self.weigher.is_some() {
             return self.evict_some(item, tag);
