@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use backpressure::{BackpressureController, Batch, Flusher};
+use backpressure::{BackpressureController, Batch, Flusher, Strategy};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
@@ -93,6 +93,16 @@ fn undriven(capacity: u64) -> (Ours, Flusher) {
 fn push_ours() -> Duration {
     let (queue, _flusher) = undriven(ITEMS);
     // Touch the memory first, as it is in a buffer that has run for a while.
+    fill(&queue);
+    drop(queue.purge());
+    timed(|| fill(&queue))
+}
+
+/// Items of different weights, with room for all of them.
+fn push_weighed() -> Duration {
+    let builder = BackpressureController::builder(ITEMS as usize).fixed(BATCH, LINGER).strategy(Strategy::DropOldest);
+    let weighed = builder.weigher(|item| *item & 15).capacity_weight(16 * ITEMS);
+    let (queue, _flusher) = weighed.build(deliver).expect("valid settings");
     fill(&queue);
     drop(queue.purge());
     timed(|| fill(&queue))
@@ -276,6 +286,7 @@ fn main() {
         Row::new("drain, per item", "tokio recv_many", ITEMS, None),
         Row::new("pipeline flat out, 2 producers", "recv_many + linger", PIPELINE_ITEMS, Some(0.7)),
         Row::new("push, one thread", "the floor: CAS + store", ITEMS, None),
+        Row::new("weighed push, drop oldest", "push without a weigher", ITEMS, None),
     ];
     for _ in 0..ROUNDS {
         rows[0].round(push_ours, push_tokio);
@@ -284,6 +295,7 @@ fn main() {
         rows[3].round(|| drain_ours(&runtime), || drain_tokio(&runtime));
         rows[4].round(|| pipeline_ours(&runtime), || pipeline_tokio(&runtime));
         rows[5].round(push_ours, floor);
+        rows[6].round(push_weighed, push_ours);
     }
     println!("{ROUNDS} rounds, medians, ns per item\n");
     println!(

@@ -203,7 +203,7 @@ impl<T> Batch<T> {
     }
 
     /// How many offers an item stands for: 1, unless it was kept by [`Strategy::Sample`](crate::Strategy::Sample). The sum
-    /// over all items estimates how many were offered, without bias.
+    /// over all items estimates how many were offered, without bias. It is not what a [`weigher`](crate::Builder::weigher) says.
     ///
     /// # Panics
     ///

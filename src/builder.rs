@@ -11,10 +11,11 @@ use tokio::runtime::Handle;
 
 use crate::batch::Batch;
 use crate::controller::BackpressureController;
-use crate::core::{AgeLimits, Core, Loss, LossHook, Parameters, Settings, check_capacity};
+use crate::core::{AgeLimits, Core, Loss, LossHook, Parameters, Settings, Weigher, check_capacity};
 use crate::dead_letters::{DeadLetter, route};
 use crate::error::{BuildError, DriveError, FlushError};
 use crate::flusher::{Flusher, MAX_CONCURRENCY};
+use crate::gate::{Limits, MAX_CAPACITY_WEIGHT};
 use crate::pace::{Adaptive, Aim, Fixed, Pace};
 use crate::pull::Batches;
 use crate::retry::Retry;
@@ -64,6 +65,10 @@ type Parts<T> = (Arc<Core<T>>, Box<dyn Pace>);
 /// | `critical_age`  | `max_age`                         | an error        | never |
 /// | `max_delay`     | none: the capacity is as it was set | an error      | none |
 /// | `drain_on_drop` | 25 s                              | nothing is waited for | for ever |
+/// | `weigher`       | none: items have no weight        | a weight like any other | the item is refused |
+/// | `capacity_weight` | [`MAX_CAPACITY_WEIGHT`]         | an error        | an error above [`MAX_CAPACITY_WEIGHT`] |
+/// | `max_item_weight` | the capacity by weight          | an error        | an error above the capacity by weight |
+/// | `max_batch_weight`| no bound                        | an error        | no bound |
 #[must_use = "a builder builds nothing by itself"]
 pub struct Builder<T> {
     name: Arc<str>,
@@ -83,6 +88,10 @@ pub struct Builder<T> {
     on_loss: Option<LossHook<T>>,
     dead_letters: Option<BackpressureController<DeadLetter<T>>>,
     clock: Option<ManualClock>,
+    weigher: Option<Weigher<T>>,
+    capacity_weight: Option<u64>,
+    max_item_weight: Option<u64>,
+    max_batch_weight: Option<u64>,
 }
 
 impl<T> Builder<T> {
@@ -108,6 +117,10 @@ impl<T> Builder<T> {
             on_loss: None,
             dead_letters: None,
             clock: None,
+            weigher: None,
+            capacity_weight: None,
+            max_item_weight: None,
+            max_batch_weight: None,
         }
     }
 
@@ -298,6 +311,71 @@ impl<T> Builder<T> {
         self
     }
 
+    /// Says how heavy an item is, in whatever unit: bytes, columns, money. Default: items have no weight.
+    ///
+    /// With it the buffer is bounded by weight, too, in flight included: see [`capacity_weight`](Self::capacity_weight). An
+    /// item that does not fit is treated as one that finds no place; [`DropOldest`](Strategy::DropOldest) evicts as many as it
+    /// needs and no more. Producers that wait are served in the order of their arrival, whatever they weigh: a heavy one at the
+    /// head keeps lighter ones behind it waiting, until it is in or gives up. Watermarks and the state go by items or by
+    /// weight, whichever is the higher share, and the state is Blocked while anybody waits. A push then costs two swaps
+    /// instead of one; without a weigher nothing is paid.
+    ///
+    /// It is called once for each item that is offered, on the producer's thread, before anything is claimed and outside all
+    /// locks; what it said counts until the item is settled. 0 is a weight like any other: such items are bounded by the
+    /// capacity alone. If it panics, the panic is caught and counted, and the item is refused as too large, since nobody
+    /// knows what it weighs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use backpressure::{BackpressureController, Batch, BuildError, PushError};
+    /// # let sink = |_: Batch<String>| async { Ok(()) };
+    /// let (lines, _flusher) = BackpressureController::<String>::builder(10_000)
+    ///     .weigher(|line| line.len() as u64)
+    ///     .capacity_weight(64 << 20) // 64 MiB in all,
+    ///     .max_item_weight(1 << 20) // no line above 1 MiB,
+    ///     .max_batch_weight(4 << 20) // and at most 4 MiB in one call of the sink
+    ///     .build(sink)?;
+    /// assert!(lines.try_push("short".to_owned()).is_ok());
+    /// assert!(matches!(lines.try_push("x".repeat(2 << 20)), Err(PushError::TooLarge(_))));
+    /// assert_eq!(lines.weight(), 5);
+    /// # Ok::<(), BuildError>(())
+    /// ```
+    pub fn weigher(mut self, weigh: impl Fn(&T) -> u64 + Send + Sync + 'static) -> Self {
+        self.weigher = Some(Box::new(weigh));
+        self
+    }
+
+    /// The most that may be reserved, buffered and in flight together by weight, batches that wait for a retry included; in
+    /// `1 ..=` [`MAX_CAPACITY_WEIGHT`]. Needs a [`weigher`](Self::weigher). Default: `MAX_CAPACITY_WEIGHT`.
+    ///
+    /// It stays what it is: [`set_capacity`](BackpressureController::set_capacity) changes the bound in items alone.
+    pub fn capacity_weight(mut self, weight: u64) -> Self {
+        self.capacity_weight = Some(weight);
+        self
+    }
+
+    /// The heaviest item that is taken, in `1 ..= capacity_weight`: one above it is refused as
+    /// [`TooLarge`](crate::PushError::TooLarge) at once, whatever room there is, and keeps nobody waiting. Needs a
+    /// [`weigher`](Self::weigher). Default: the capacity by weight.
+    ///
+    /// It is also what a permit of [`reserve`](BackpressureController::reserve) holds, since nobody knows yet what will be
+    /// sent by it; [`reserve_weight`](BackpressureController::reserve_weight) asks for less.
+    pub fn max_item_weight(mut self, weight: u64) -> Self {
+        self.max_item_weight = Some(weight);
+        self
+    }
+
+    /// The most of a batch by weight, above 0: for sinks that bound the bytes of a request, or the values of a statement.
+    /// Needs a [`weigher`](Self::weigher). Default: no bound.
+    ///
+    /// A batch is full as soon as the next item would make it too heavy, and leaves at once. An item that is heavier by
+    /// itself leaves alone; [`max_item_weight`](Self::max_item_weight) keeps such items out.
+    pub fn max_batch_weight(mut self, weight: u64) -> Self {
+        self.max_batch_weight = Some(weight);
+        self
+    }
+
     /// The clock from which all times of the controller come, for tests. Default: tokio's.
     ///
     /// With it the controller needs no runtime, its flusher pauses after each batch, and what is random otherwise (the
@@ -470,6 +548,7 @@ impl<T: Send + 'static> Builder<T> {
     /// What lies behind the controller, and what paces its flusher.
     fn core(self, is_pulled: bool, slots: usize) -> Result<Parts<T>, BuildError> {
         let settings = self.check(slots)?;
+        let limits = self.limits()?;
         let initial = self.initial_batch.unwrap_or(DEFAULT_INITIAL_BATCH).min(settings.max_batch);
         let clock = self.clock.map_or_else(Clock::start, Clock::Manual);
         let nonce = clock.seed().unwrap_or_else(nonce);
@@ -483,6 +562,7 @@ impl<T: Send + 'static> Builder<T> {
             capacity: self.capacity,
             settings,
             strategy: self.strategy,
+            weigher: self.weigher.zip(limits),
             on_loss,
             drain_on_drop: self.drain_on_drop,
             is_pulled,
@@ -491,6 +571,23 @@ impl<T: Send + 'static> Builder<T> {
             clock,
         });
         Ok((Arc::new(core.ok_or(BuildError::OutOfMemory)?), Box::new(pace)))
+    }
+
+    /// The bounds by weight, if they can work; `None` without a weigher.
+    fn limits(&self) -> Result<Option<Limits>, BuildError> {
+        if self.weigher.is_none() {
+            let bounds = [self.capacity_weight, self.max_item_weight, self.max_batch_weight];
+            return if bounds == [None; 3] { Ok(None) } else { Err(BuildError::NoWeigher) };
+        }
+        let within = |given: Option<u64>, most: u64| match given {
+            Some(given) if given == 0 || given > most => Err(BuildError::Weight { given, most }),
+            given => Ok(given),
+        };
+        let capacity = within(self.capacity_weight, MAX_CAPACITY_WEIGHT)?.unwrap_or(MAX_CAPACITY_WEIGHT);
+        let item = within(self.max_item_weight, capacity)?.unwrap_or(capacity);
+        // A batch that holds all there is needs no bound.
+        let batch = within(self.max_batch_weight, u64::MAX)?.filter(|batch| *batch < capacity);
+        Ok(Some(Limits { capacity, item, batch }))
     }
 
     /// The settings, if all of them can work.
@@ -536,6 +633,10 @@ impl<T> fmt::Debug for Builder<T> {
             .field("bisect", &self.bisect)
             .field("on_loss", &self.on_loss.is_some())
             .field("dead_letters", &self.dead_letters.is_some())
+            .field("weigher", &self.weigher.is_some())
+            .field("capacity_weight", &self.capacity_weight)
+            .field("max_item_weight", &self.max_item_weight)
+            .field("max_batch_weight", &self.max_batch_weight)
             .finish()
     }
 }

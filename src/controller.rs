@@ -60,7 +60,8 @@ impl<T> BackpressureController<T> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the item: `Full` or `TimedOut` as the strategy has it, `Closed` when the intake is shut,
+    /// [`PushError`] with the item: `Full` or `TimedOut` as the strategy has it, `Closed` when the intake is shut, `TooLarge`
+    /// at once if the [weigher](Builder::weigher) finds it too heavy,
     /// `WouldDeadlock` when the sink of this controller would wait for itself. That is known only of what the sink polls
     /// itself: a task of its own that keeps the batch and waits here for room waits for ever, unless it has a time limit.
     pub fn push(&self, item: T) -> Push<'_, T> {
@@ -124,7 +125,7 @@ impl<T> BackpressureController<T> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the item: `Full`, `Sampled` or `Closed`.
+    /// [`PushError`] with the item: `Full`, `Sampled`, `TooLarge` or `Closed`.
     #[inline]
     pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
         self.core.try_push(item)
@@ -152,8 +153,8 @@ impl<T> BackpressureController<T> {
 
     /// Pushes all items of an iterator, in order, and returns how many there were.
     ///
-    /// It pulls up to 64 items at a time and then claims places for all of them in one step. Items of others may come
-    /// between. It allocates once. When there is no room, the strategy is asked about the first of them: if it waits, all
+    /// It pulls up to 64 items at a time and then claims places for all of them in one step (with a weigher one by one). Items
+    /// of others may come between. It allocates once. When there is no room, the strategy is asked about the first of them: if it waits, all
     /// that were pulled wait, with its time limit for all together.
     ///
     /// # Cancel safety
@@ -163,7 +164,7 @@ impl<T> BackpressureController<T> {
     ///
     /// # Errors
     ///
-    /// [`PushAllError`](crate::PushAllError) at the first item that is refused; it returns that item and all the rest. The
+    /// [`PushAllError`](crate::PushAllError) at the first item that is refused (one that is too heavy, once all before it are in); it returns that item and all the rest. The
     /// pulled ones count as refused. An item that is sampled out is no reason to stop: it goes to `on_loss` as
     /// [`Refused`](crate::LossReason::Refused).
     ///
@@ -190,13 +191,36 @@ impl<T> BackpressureController<T> {
     ///
     /// # Accounting
     ///
-    /// A permit holds one place of the capacity. The item counts as offered when it is sent.
+    /// A permit holds one place of the capacity, and with a [weigher](Builder::weigher) the weight of the heaviest item. The
+    /// item counts as offered when it is sent.
     ///
     /// # Errors
     ///
     /// `Closed` when the intake is shut, `WouldDeadlock` when the sink of this controller would wait for itself.
     pub fn reserve(&self) -> Reserve<'_, T> {
-        Reserve::new(self)
+        Reserve::new(self, self.core.permit_size())
+    }
+
+    /// Like [`reserve`](Self::reserve), for an item of at most this weight. Without a [weigher](Builder::weigher) the weight
+    /// means nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`reserve`](Self::reserve), and `TooLarge` above [`max_item_weight`](Builder::max_item_weight).
+    pub fn reserve_weight(&self, weight: u64) -> Reserve<'_, T> {
+        Reserve::new(self, if self.core.is_weighed() { weight } else { 0 })
+    }
+
+    /// Like [`reserve_weight`](Self::reserve_weight), without waiting.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, `Closed` or `TooLarge`.
+    pub fn try_reserve_weight(&self, weight: u64) -> Result<Permit<T>, ReserveError> {
+        match self.core.bounds() {
+            Some(limits) if weight > limits.item => Err(ReserveError::TooLarge { asked: weight, most: limits.item }),
+            limits => self.try_reserve_size(limits.map_or(0, |_| weight)),
+        }
     }
 
     /// Reserves a place without waiting.
@@ -205,8 +229,12 @@ impl<T> BackpressureController<T> {
     ///
     /// `Full` or `Closed`.
     pub fn try_reserve(&self) -> Result<Permit<T>, ReserveError> {
-        if self.core.reserve(1) {
-            return Ok(Permit::new(self.clone()));
+        self.try_reserve_size(self.core.permit_size())
+    }
+
+    fn try_reserve_size(&self, size: u64) -> Result<Permit<T>, ReserveError> {
+        if self.core.reserve(1, size) {
+            return Ok(Permit::new(self.clone(), size));
         }
         Err(if self.core.is_closed() { ReserveError::Closed } else { ReserveError::Full })
     }
@@ -220,9 +248,9 @@ impl<T> BackpressureController<T> {
     ///
     /// # Errors
     ///
-    /// As for [`reserve`](Self::reserve), and `TooMany` for more places than there are.
+    /// As for [`reserve`](Self::reserve), and `TooMany` for more places than there are, or than fit by weight.
     pub fn reserve_many(&self, n: usize) -> ReserveMany<'_, T> {
-        ReserveMany::new(self, n)
+        ReserveMany::new(self, n, self.core.permit_size())
     }
 
     /// Waits until everything that was accepted before is settled, batches in flight and retries included. Makes the
@@ -404,6 +432,19 @@ impl<T> BackpressureController<T> {
         self.core.depth()
     }
 
+    /// Reserved + buffered + in flight by weight, in `0 ..=` [`capacity_weight`](Self::capacity_weight), with what pushes that
+    /// are on their way have taken in; 0 without a [weigher](Builder::weigher).
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.core.weight()
+    }
+
+    /// The capacity by weight, with a [weigher](Builder::weigher).
+    #[must_use]
+    pub fn capacity_weight(&self) -> Option<u64> {
+        self.core.bounds().map(|limits| limits.capacity)
+    }
+
     /// The most items that may be reserved, buffered and in flight together: exactly what the builder was given, or
     /// [`set_capacity`](Self::set_capacity); less, if a [largest delay](Builder::max_delay) is set and the sink is slow.
     #[must_use]
@@ -443,7 +484,7 @@ impl<T> BackpressureController<T> {
         self.core.reconfigure(change(Changes::new()))
     }
 
-    /// Changes the capacity while all goes on, to `items` in `1 ..=` [`max_capacity`](Self::max_capacity).
+    /// Changes the capacity in items while all goes on, to `items` in `1 ..=` [`max_capacity`](Self::max_capacity).
     ///
     /// A larger one makes room at once, for the oldest producers that wait first. A smaller one drops nothing: what is inside
     /// stays, permits that are out keep their places, and new items are refused or wait as if the buffer were full, until

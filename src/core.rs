@@ -17,6 +17,7 @@ mod retries;
 mod settle;
 mod step;
 mod vitals;
+mod weigh;
 
 use std::mem;
 use std::sync::Arc;
@@ -44,10 +45,11 @@ pub(crate) use self::pulled::Returned;
 pub(crate) use self::retries::Retries;
 pub(crate) use self::settle::{End, Left};
 pub(crate) use self::step::{Step, Work};
+pub(crate) use self::weigh::Weigher;
 use crate::drain_rate::DrainRate;
 use crate::error::BuildError;
 use crate::flight::{FlightKey, Flights};
-use crate::gate::{Effects, Gate, Locked};
+use crate::gate::{Effects, Gate, Limits, Locked};
 use crate::ledger::Snapshot;
 use crate::pace::FlushReason;
 use crate::panics::catch;
@@ -63,6 +65,7 @@ use crate::time::{Clock, Tick};
 pub(crate) struct Core<T> {
     gate: Gate<T, Hangar<T>>,
     levers: Levers<T>,
+    weigher: Option<Weigher<T>>,
     /// Numbers the draws of samples.
     draws: CachePadded<AtomicU64>,
     on_loss: Option<LossHook<T>>,
@@ -114,6 +117,7 @@ pub(crate) struct Parameters<T> {
     pub(crate) capacity: usize,
     pub(crate) settings: Settings,
     pub(crate) strategy: Strategy<T>,
+    pub(crate) weigher: Option<(Weigher<T>, Limits)>,
     pub(crate) on_loss: Option<LossHook<T>>,
     pub(crate) drain_on_drop: Duration,
     pub(crate) is_pulled: bool,
@@ -145,7 +149,8 @@ impl<T> Core<T> {
             aging: Aging::default(),
             drain_rate: DrainRate::default(),
         };
-        let gate = Gate::new(capacity, levels, parameters.clock, hangar)?;
+        let (weigher, limits) = parameters.weigher.unzip();
+        let gate = Gate::new(capacity, levels, limits, parameters.clock, hangar)?;
         let posture = parameters.strategy.posture();
         let mut locked = gate.lock();
         locked.set_posture(posture);
@@ -155,6 +160,7 @@ impl<T> Core<T> {
         Some(Self {
             gate,
             levers: Levers::new(&parameters.strategy),
+            weigher,
             draws: CachePadded::default(),
             on_loss: parameters.on_loss,
             bell: Arc::default(),
@@ -278,6 +284,7 @@ impl<T> Core<T> {
         let (state, transitions) = locked.state();
         // Outputs before inputs does not matter here: all but the refusals stand still under the lock.
         let refused = self.gate.refusals().get();
+        let weights = locked.by_weight();
         let desk = locked.desk();
         let ledger = &mut desk.ledger;
         ledger.peak_depth = ledger.peak_depth.max(figures.depth());
@@ -309,6 +316,7 @@ impl<T> Core<T> {
             flushes: ledger.flushes,
             batch_limit: desk.rest.batch_limit(),
             concurrency_limit: desk.rest.concurrency_limit(),
+            weights,
             panics: self.panics.load(Ordering::Relaxed),
             state,
             transitions,

@@ -20,7 +20,7 @@ pub enum RefuseReason {
     Closed,
     /// Left out by sampling.
     Sampled,
-    /// Larger than the buffer can ever hold.
+    /// Heavier than an item may be, or than its permit.
     TooLarge,
     /// The sink pushed into its own full controller and would have waited for itself.
     WouldDeadlock,
@@ -51,7 +51,7 @@ impl RefuseReason {
             Self::TimedOut => "no room came in time",
             Self::Closed => "the intake is shut",
             Self::Sampled => "left out by sampling",
-            Self::TooLarge => "the item is larger than the buffer",
+            Self::TooLarge => "the item is too heavy",
             Self::WouldDeadlock => "the sink would wait for room that only it can make",
             Self::NoTimer => "waiting with a time limit needs a tokio runtime with time enabled",
         }
@@ -116,7 +116,7 @@ pub enum PushError<T> {
     Closed(T),
     /// Left out by sampling.
     Sampled(T),
-    /// Larger than the buffer can ever hold.
+    /// Heavier than an item may be, or than its permit.
     TooLarge(T),
     /// The sink pushed into its own full controller and would have waited for itself.
     WouldDeadlock(T),
@@ -237,8 +237,15 @@ pub enum ReserveError {
     TooMany {
         /// The places asked for.
         asked: usize,
-        /// The places there are: the capacity at the time.
+        /// The places there are: the capacity at the time, or as many as fit by weight if those are fewer.
         capacity: usize,
+    },
+    /// More weight than an item may have.
+    TooLarge {
+        /// The weight asked for.
+        asked: u64,
+        /// The most that an item may weigh.
+        most: u64,
     },
     /// The sink would wait for room that only it can make.
     WouldDeadlock,
@@ -250,6 +257,9 @@ impl fmt::Display for ReserveError {
             Self::Full => f.write_str(RefuseReason::Full.message()),
             Self::Closed => f.write_str(RefuseReason::Closed.message()),
             Self::TooMany { asked, capacity } => write!(f, "{asked} places asked of a buffer of {capacity}"),
+            Self::TooLarge { asked, most } => {
+                write!(f, "a weight of {asked} asked for, where items weigh {most} at most")
+            }
             Self::WouldDeadlock => f.write_str(RefuseReason::WouldDeadlock.message()),
         }
     }
@@ -334,6 +344,15 @@ pub enum BuildError {
     RetryAttemptsZero,
     /// A sample of 1 in 0.
     SampleRateZero,
+    /// A bound by weight without a weigher.
+    NoWeigher,
+    /// A bound by weight of 0, or above what it may be.
+    Weight {
+        /// The bound, as given.
+        given: u64,
+        /// The most it may be.
+        most: u64,
+    },
     /// Spawning outside a tokio runtime.
     NoRuntime,
     /// Spawning on a tokio runtime without time enabled.
@@ -370,6 +389,8 @@ impl fmt::Display for BuildError {
             }
             Self::RetryAttemptsZero => f.write_str("the most attempts are 0"),
             Self::SampleRateZero => f.write_str("a sample keeps 1 in 0"),
+            Self::NoWeigher => f.write_str("a bound by weight needs a weigher"),
+            Self::Weight { given, most } => write!(f, "a bound by weight must be in 1 ..= {most}, not {given}"),
             Self::NoRuntime => f.write_str("there is no tokio runtime here to spawn the flusher on"),
             Self::NoTimer => f.write_str("the tokio runtime has no time enabled"),
         }

@@ -10,8 +10,12 @@ mod loom;
 mod notes;
 mod release;
 mod resize;
+mod sized;
 mod stamps;
+mod stowage;
+mod survey;
 mod tags;
+mod volume;
 mod waiters;
 
 use std::error::Error;
@@ -23,8 +27,12 @@ use std::task::Waker;
 pub(crate) use self::displace::{Evicted, Merged};
 pub(crate) use self::stamps::Born;
 use self::stamps::Stamps;
+use self::stowage::Stowage;
 pub(crate) use self::tags::Tag;
 use self::tags::Tags;
+pub(crate) use self::volume::Limits;
+pub use self::volume::MAX_CAPACITY_WEIGHT;
+use self::volume::Volume;
 pub(crate) use self::waiters::{Key, Parked, Wait};
 use self::waiters::{Waiters, Want};
 use crate::error::RefuseReason;
@@ -40,6 +48,8 @@ use crate::time::{Clock, Tick};
 #[derive(Debug)]
 pub(crate) struct Gate<T, R> {
     ring: Ring<T, Desk<T, R>>,
+    /// The bound by size; only with a weigher.
+    volume: Option<Box<Volume>>,
     state: StateCell,
     scale: Scale,
     refusals: Refusals,
@@ -56,6 +66,7 @@ pub(crate) struct Desk<T, R> {
     stamps: Stamps,
     is_aging: bool,
     tags: Tags,
+    stowage: Stowage,
     /// The buffer was seen empty: the next item is the first, and its time is to be noted.
     empty: bool,
     /// The flusher sleeps until the buffer reaches this place, or until something else happens.
@@ -124,7 +135,7 @@ pub(crate) enum NoRoom {
 
 impl<T, R> Gate<T, R> {
     /// `None` if the memory cannot be had.
-    pub(crate) fn new(capacity: usize, levels: Levels, clock: Clock, rest: R) -> Option<Self> {
+    pub(crate) fn new(capacity: usize, levels: Levels, limits: Option<Limits>, clock: Clock, rest: R) -> Option<Self> {
         let desk = Desk {
             waiters: Waiters::new(),
             ledger: Ledger::default(),
@@ -133,6 +144,7 @@ impl<T, R> Gate<T, R> {
             stamps: Stamps::new(),
             is_aging: false,
             tags: Tags::new(),
+            stowage: Stowage::default(),
             empty: true,
             sleeper: None,
             waits: Spread::default(),
@@ -141,8 +153,9 @@ impl<T, R> Gate<T, R> {
             rest,
         };
         let gate = Self {
-            ring: Ring::new(capacity, desk)?,
-            state: StateCell::default(),
+            ring: if limits.is_some() { Ring::with_sizes(capacity, desk)? } else { Ring::new(capacity, desk)? },
+            volume: limits.map(|limits| Box::new(Volume::new(limits))),
+            state: StateCell::new(limits.is_some()),
             scale: Scale::new(&levels),
             refusals: Refusals::default(),
             clock,
@@ -189,6 +202,12 @@ impl<T, R> Gate<T, R> {
         self.state.get()
     }
 
+    /// Whether a push may go straight to the ring: nobody is to be asked about the item, and it has no size.
+    #[inline(always)]
+    pub(crate) fn is_direct(&self) -> bool {
+        self.state.is_direct()
+    }
+
     /// Whether the strategy is to be asked about every item now.
     #[inline(always)]
     pub(crate) fn is_asked(&self) -> bool {
@@ -200,7 +219,8 @@ impl<T, R> Gate<T, R> {
     }
 
     pub(crate) fn pressure(&self) -> f64 {
-        self.scale.pressure(self.depth())
+        let by_size = self.volume.as_ref().map_or(0, |volume| volume.depth_in(volume.inside(), self.capacity() as u64));
+        self.scale.pressure(self.depth().max(by_size))
     }
 
     /// How many places must come free before the depth, with so many items more, is below the high mark.
@@ -264,7 +284,7 @@ impl<T, R> Locked<'_, T, R> {
             in_flight: self.head.in_flight(),
             reserved: word.reserved(),
             is_closed: word.is_closed(),
-            is_full: !self.head.has_spare(word),
+            is_full: !self.head.has_spare(word) || self.is_brimful(),
         }
     }
 
@@ -295,12 +315,14 @@ impl<T, R> Locked<'_, T, R> {
     pub(crate) fn try_serve(&mut self, parked: &mut Parked<T>) -> Result<(), NoRoom> {
         // Whether this reaches the alarm does not matter: `finish` looks anyway.
         match parked {
+            _ if self.is_outranked() => {}
             Parked::One(slot) => {
                 if let Some((item, mut tag)) = slot.take() {
                     *slot = self.store(item, &mut tag).err().map(|item| (item, tag));
                 }
             }
-            Parked::Many(items) => {
+            Parked::Many(items, sizes) if self.gate.volume.is_some() => self.serve_many(items, sizes),
+            Parked::Many(items, _) => {
                 while let Some(item) = items.pop_front() {
                     if let Err(item) = self.gate.ring.push(item) {
                         items.push_front(item);
@@ -309,9 +331,9 @@ impl<T, R> Locked<'_, T, R> {
                 }
             }
             // In part, too: whoever waits must find the ring full.
-            Parked::Permits { wanted, granted } => {
+            Parked::Permits { wanted, granted, size } => {
                 if !self.head.tail().is_closed() {
-                    *granted += self.head.grant(*wanted - *granted);
+                    *granted += self.grant(*wanted - *granted, *size);
                 }
             }
         }
@@ -355,9 +377,9 @@ impl<T, R> Locked<'_, T, R> {
         }
         if reason.is_none() || matches!(wait, Wait::Shut(_)) {
             let (Wait::Served(parked) | Wait::Shut(parked)) = &wait else { return (wait, waker) };
-            let granted = parked.granted();
+            let (granted, size) = parked.granted();
             if !fault(Fault::CancelKeepsGrant) {
-                self.release(granted);
+                self.release(granted, size);
             }
         }
         (wait, waker)
@@ -365,7 +387,7 @@ impl<T, R> Locked<'_, T, R> {
 
     /// Stores an item with a tag, if there is room and the intake is open.
     pub(crate) fn store(&mut self, item: T, tag: &mut Tag) -> Result<(), T> {
-        if self.head.tail().is_closed() {
+        if self.head.tail().is_closed() || self.is_outranked() {
             return Err(item);
         }
         self.place(item, tag)
@@ -382,7 +404,12 @@ impl<T, R> Locked<'_, T, R> {
 
     /// Moves up to `max` buffered items to the end of `out`.
     pub(crate) fn take(&mut self, max: usize, out: &mut Vec<T>) -> usize {
-        self.head.take(max, out)
+        self.take_within(max, None, out).0
+    }
+
+    /// The same for a batch, which may be bounded by size, too: how many, and whether there would have been more otherwise.
+    pub(crate) fn take_batch(&mut self, max: usize, out: &mut Vec<T>) -> (usize, bool) {
+        self.take_within(max, self.batch_size(), out)
     }
 
     /// Settles the taken items at `positions`: counts them, and gives their room free.
@@ -397,6 +424,12 @@ impl<T, R> Locked<'_, T, R> {
 
     /// Like [`settle`](Self::settle), with what the sink said, for those who want to know.
     pub(crate) fn settle_with(&mut self, positions: Range<u64>, outcome: Outcome, error: Option<&SharedError>) {
+        let size = self.unload(&positions);
+        self.count_out(positions, outcome, error, size);
+    }
+
+    #[inline]
+    fn count_out(&mut self, positions: Range<u64>, outcome: Outcome, error: Option<&SharedError>, size: u64) {
         if !self.head.tags.is_empty() {
             self.tell_fates(&positions, outcome, error);
         }
@@ -407,6 +440,9 @@ impl<T, R> Locked<'_, T, R> {
             self.note_watched();
         }
         let desk: &mut Desk<T, R> = &mut self.head;
+        if size > 0 {
+            desk.ledger.sizes.add(outcome, size);
+        }
         desk.ledger.settle(positions, outcome, &mut self.effects.wakers);
     }
 
@@ -416,12 +452,13 @@ impl<T, R> Locked<'_, T, R> {
             return;
         }
         while let Some(since) = self.head.waiters.oldest() {
-            let Some((items, granted, waker)) = self.head.waiters.pop_shut() else { break };
+            let Some((items, (granted, size), waker)) = self.head.waiters.pop_shut() else { break };
             self.note_wait(since);
             self.gate.refusals.add(RefuseReason::Closed, items);
             self.effects.wakers.extend(waker);
             if granted > 0 {
                 self.head.give_back(granted);
+                self.unreserve(size);
             }
         }
         self.effects.bell = true;
@@ -464,6 +501,7 @@ impl<T, R> Locked<'_, T, R> {
     /// Ends the section: serves the waiters, publishes the room, follows the state, arms the alarm, unlocks.
     pub(crate) fn finish(mut self) -> Effects {
         self.serve();
+        self.follow_queue();
         self.head.publish();
         self.survey();
         self.effects
@@ -477,7 +515,10 @@ impl<T, R> Locked<'_, T, R> {
     /// Stores an item in free room, published or not.
     #[inline]
     fn place(&mut self, item: T, tag: &mut Tag) -> Result<(), T> {
-        let place = self.head.place(item)?;
+        if self.gate.volume.is_some() {
+            return self.place_sized(item, tag);
+        }
+        let place = self.head.place(item, None)?;
         self.attach(place, tag);
         Ok(())
     }
@@ -509,13 +550,16 @@ impl<T, R> Locked<'_, T, R> {
                 None => return,
                 Some(Want::Store(item, mut tag)) => {
                     if let Err(item) = self.place(item, &mut tag) {
-                        // Not reached: room that is not published is the waiters'. An item is not risked on it.
+                        // Only by size: room that is not published is the waiters'.
                         self.head.waiters.put_back(item, tag);
                         return;
                     }
                 }
-                Some(Want::Reserve(n)) => {
-                    let granted = self.head.grant(n);
+                Some(Want::Reserve(n, size)) => {
+                    let granted = self.grant(n, size);
+                    if granted == 0 {
+                        return;
+                    }
                     self.head.waiters.grant(granted);
                 }
             }
@@ -529,50 +573,6 @@ impl<T, R> Locked<'_, T, R> {
             let Some(waker) = self.head.waiters.pop_served() else { return };
             self.effects.wakers.push(waker);
             self.note_wait(since);
-        }
-    }
-
-    /// Follows the buffer: who sleeps until this level, what state is it, and at which level to look next.
-    fn survey(&mut self) {
-        let mut word = self.head.tail_exact();
-        loop {
-            self.wake_sleeper(word);
-            self.note_first(word);
-            let depth = self.head.depth(word);
-            self.head.ledger.peak_depth = self.head.ledger.peak_depth.max(depth);
-            if let Some(state) = self.head.machine.observe(depth, word.is_closed()) {
-                self.gate.state.set(state, self.head.posture);
-                self.effects.state = true;
-                self.head.state_since = self.now();
-                self.note_watched();
-            }
-            let at = self.next_alarm();
-            self.head.arm(at);
-            // A claim between the two looks may have missed the alarm: look again unless it stays below it.
-            let now = self.head.tail_exact();
-            let is_below = at.is_none_or(|at| self.head.level(now).is_before(at));
-            let is_settled = now == word || is_below && now.is_closed() == word.is_closed();
-            if is_settled || fault(Fault::SleepWithoutLook) {
-                return;
-            }
-            word = now;
-        }
-    }
-
-    /// The lowest level at which somebody wants to know.
-    fn next_alarm(&self) -> Option<Word> {
-        let desk: &Desk<T, R> = &self.head;
-        let sleeper = desk.sleeper.flatten();
-        let first = desk.empty.then(|| self.head.target(1));
-        let mark = desk.machine.mark_above().map(|depth| self.head.level_at(depth));
-        [sleeper, first, mark].into_iter().flatten().reduce(Word::min)
-    }
-
-    fn wake_sleeper(&mut self, word: Word) {
-        let Some(Some(target)) = self.head.sleeper else { return };
-        let stuck = self.head.buffered(word) > 0 && !self.head.has_spare(word);
-        if stuck && !fault(Fault::TargetBeyondLimit) || !word.place().is_before(target) {
-            self.rouse();
         }
     }
 }

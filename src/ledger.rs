@@ -3,6 +3,8 @@
 //! Outcomes are counted under the head lock, in the step that moves the item; accepted, buffered and in flight are read
 //! from the ring's positions and counted nowhere else, so that [`Snapshot::audit`] compares two independent figures (I1).
 
+mod weights;
+
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
@@ -10,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
+use self::weights::Sums;
+pub use self::weights::Weights;
 use crate::error::{LossReason, RefuseReason};
 use crate::receipt::Fate;
 use crate::state::{State, Transitions};
@@ -154,6 +158,8 @@ impl Flushes {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) total: Tally,
+    /// The same by size, with a weigher.
+    pub(crate) sizes: Sums,
     pub(crate) cancelled: u64,
     pub(crate) retried: u64,
     pub(crate) flushes: Flushes,
@@ -295,7 +301,7 @@ pub struct Refused {
     pub closed: u64,
     /// Left out by sampling.
     pub sampled: u64,
-    /// Larger than the buffer can ever hold.
+    /// Heavier than an item may be, or than its permit.
     pub too_large: u64,
     /// The sink would have waited for itself.
     pub would_deadlock: u64,
@@ -324,7 +330,7 @@ impl Refused {
     }
 }
 
-/// All figures of one controller at one instant, in items since it was built.
+/// All figures of one controller at one instant, in items since it was built; with a weigher in [weight](Weights), too.
 ///
 /// Two identities hold in every snapshot, also in the middle of a storm (I1):
 ///
@@ -385,6 +391,8 @@ pub struct Snapshot {
     pub batch_limit: u64,
     /// The most calls of the sink at once at present.
     pub concurrency_limit: u64,
+    /// The figures by weight, with a weigher.
+    pub weights: Option<Weights>,
     /// Panics of hooks, recorders, subscribers and of items' `Drop` that were caught; the sink's are in `flushes`.
     pub panics: u64,
     /// The state of the buffer.
@@ -414,7 +422,7 @@ impl Snapshot {
     pub fn audit(&self) -> Result<(), AuditError> {
         let settled = self.delivered + self.losses().total();
         let check = |identity, left: u64, right: u64| {
-            if left == right { Ok(()) } else { Err(AuditError { identity, left, right }) }
+            if left == right { Ok(()) } else { Err(AuditError { identity, left: left.into(), right: right.into() }) }
         };
         check(
             "offered = accepted + refused + cancelled + waiting",
@@ -429,7 +437,8 @@ impl Snapshot {
         check("depth = reserved + buffered + in_flight", self.depth, self.reserved + self.buffered + self.in_flight)?;
         check("peak_depth <= max_capacity", self.peak_depth, self.peak_depth.min(self.max_capacity))?;
         check("capacity <= max_capacity", self.capacity, self.capacity.min(self.max_capacity))?;
-        check("retry_waiting <= in_flight", self.retry_waiting, self.retry_waiting.min(self.in_flight))
+        check("retry_waiting <= in_flight", self.retry_waiting, self.retry_waiting.min(self.in_flight))?;
+        self.weights.as_ref().map_or(Ok(()), Weights::audit)
     }
 }
 
@@ -437,8 +446,8 @@ impl Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditError {
     identity: &'static str,
-    left: u64,
-    right: u64,
+    left: u128,
+    right: u128,
 }
 
 impl fmt::Display for AuditError {

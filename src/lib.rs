@@ -76,8 +76,9 @@ pub use crate::error::{
 pub use crate::explain::{Explanation, PastDecision};
 pub use crate::flush::Flush;
 pub use crate::flusher::{Flusher, MAX_CONCURRENCY};
+pub use crate::gate::MAX_CAPACITY_WEIGHT;
 pub use crate::health::{Health, HealthReason, HealthStatus};
-pub use crate::ledger::{AuditError, Flushes, Losses, Refused, Snapshot};
+pub use crate::ledger::{AuditError, Flushes, Losses, Refused, Snapshot, Weights};
 pub use crate::pace::{Decision, DecisionReason, FlushReason};
 pub use crate::permit::{Permit, Permits, Reserve, ReserveMany};
 pub use crate::pull::Batches;

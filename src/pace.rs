@@ -87,6 +87,8 @@ pub(crate) struct View {
     pub(crate) is_paused: bool,
     /// The most items of a batch; at least 1.
     pub(crate) max_batch: u64,
+    /// So many of the items that are buffered go into one batch by their weight; at least 1.
+    pub(crate) fits: u64,
     /// How long a partial batch may wait, from its oldest item: for the pace that does not adapt.
     pub(crate) linger: Duration,
     /// What to adapt to; `None` has an adaptive pace be as the fixed one.

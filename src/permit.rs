@@ -7,29 +7,56 @@ use std::task::{Context, Poll, ready};
 
 use crate::controller::BackpressureController;
 use crate::core::Queued;
-use crate::error::ReserveError;
+use crate::error::{PushError, RefuseReason, ReserveError};
 use crate::gate::{Key, Wait};
 
-/// A reserved place: sending an item by it neither waits nor fails (I4).
+/// A reserved place: sending an item by it neither waits nor fails (I4), unless there is a
+/// [weigher](crate::Builder::weigher) and the item is heavier than the permit.
 ///
 /// It is a handle of its own and keeps the intake open. Dropping it gives the place back, to the oldest producer that waits.
 #[must_use = "a permit that is dropped gives its place back"]
 pub struct Permit<T> {
     controller: BackpressureController<T>,
+    /// What it holds by weight; 0 without a weigher.
+    size: u64,
     is_spent: bool,
 }
 
 impl<T> Permit<T> {
-    /// Takes over one reserved place.
-    pub(crate) fn new(controller: BackpressureController<T>) -> Self {
-        Self { controller, is_spent: false }
+    /// Takes over one reserved place of this size.
+    pub(crate) fn new(controller: BackpressureController<T>, size: u64) -> Self {
+        Self { controller, size, is_spent: false }
     }
 
     /// Stores an item in the place. After the intake was shut it is delivered all the same; after a drain has ended at its
     /// deadline it goes to `on_loss` as abandoned.
+    ///
+    /// With a [weigher](crate::Builder::weigher) an item that is heavier than the permit is refused: it goes to `on_loss` as
+    /// [`Refused`](crate::LossReason::Refused), too large. [`try_send`](Self::try_send) gives it back instead. What the item
+    /// weighs less than the permit is free at once.
     pub fn send(mut self, item: T) {
         self.is_spent = true;
-        self.controller.core().send(item);
+        let core = self.controller.core();
+        if let Err(item) = core.send(item, self.size) {
+            core.lose_too_heavy(item);
+        }
+    }
+
+    /// Like [`send`](Self::send), for items that may be heavier than the permit.
+    ///
+    /// # Errors
+    ///
+    /// `TooLarge` with the item. The place is given back. Without a weigher there is no error.
+    pub fn try_send(mut self, item: T) -> Result<(), PushError<T>> {
+        self.is_spent = true;
+        let core = self.controller.core();
+        core.send(item, self.size).map_err(|item| core.refuse(RefuseReason::TooLarge, item))
+    }
+
+    /// What an item sent by it may weigh at most; 0 without a weigher, where it means nothing.
+    #[must_use]
+    pub const fn weight(&self) -> u64 {
+        self.size
     }
 
     /// Gives the place back, as dropping does.
@@ -39,7 +66,7 @@ impl<T> Permit<T> {
 impl<T> Drop for Permit<T> {
     fn drop(&mut self) {
         if !self.is_spent {
-            self.controller.core().release(1);
+            self.controller.core().release(1, self.size);
         }
     }
 }
@@ -55,6 +82,8 @@ impl<T> fmt::Debug for Permit<T> {
 pub struct Permits<T> {
     controller: BackpressureController<T>,
     left: usize,
+    /// Of each, by weight.
+    size: u64,
 }
 
 impl<T> Permits<T> {
@@ -67,7 +96,7 @@ impl<T> Iterator for Permits<T> {
 
     fn next(&mut self) -> Option<Permit<T>> {
         self.left = self.left.checked_sub(1)?;
-        Some(Permit::new(self.controller.clone()))
+        Some(Permit::new(self.controller.clone(), self.size))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -80,7 +109,8 @@ impl<T> ExactSizeIterator for Permits<T> {}
 impl<T> Drop for Permits<T> {
     fn drop(&mut self) {
         if self.left > 0 {
-            self.controller.core().release(self.left as u64);
+            let left = self.left as u64;
+            self.controller.core().release(left, left * self.size);
         }
     }
 }
@@ -96,21 +126,26 @@ impl<T> fmt::Debug for Permits<T> {
 pub struct ReserveMany<'a, T> {
     controller: &'a BackpressureController<T>,
     wanted: usize,
+    /// Of each place, by weight.
+    size: u64,
     waiting: Option<Key>,
 }
 
 impl<'a, T> ReserveMany<'a, T> {
-    pub(crate) fn new(controller: &'a BackpressureController<T>, wanted: usize) -> Self {
-        Self { controller, wanted, waiting: None }
+    pub(crate) fn new(controller: &'a BackpressureController<T>, wanted: usize, size: u64) -> Self {
+        Self { controller, wanted, size, waiting: None }
     }
 
     fn start(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReserveError>> {
         let core = self.controller.core();
-        let (asked, capacity) = (self.wanted, core.capacity());
-        if asked > capacity {
-            return Poll::Ready(Err(self.too_many(capacity as u64)));
+        let (asked, most) = (self.wanted as u64, core.most_places(self.size));
+        if let Some(limits) = core.bounds().filter(|limits| self.size > limits.item) {
+            return Poll::Ready(Err(ReserveError::TooLarge { asked: self.size, most: limits.item }));
         }
-        if asked == 0 || core.reserve(asked as u64) {
+        if asked > most {
+            return Poll::Ready(Err(self.too_many(most)));
+        }
+        if asked == 0 || core.reserve(asked, self.size) {
             return Poll::Ready(Ok(()));
         }
         let budget = ready!(tokio::task::coop::poll_proceed(cx));
@@ -121,7 +156,7 @@ impl<'a, T> ReserveMany<'a, T> {
         if core.is_inside() {
             return Poll::Ready(Err(ReserveError::WouldDeadlock));
         }
-        match core.enqueue_reservation(asked as u64, cx.waker().clone()) {
+        match core.enqueue_reservation(asked, self.size, cx.waker().clone()) {
             Err(most) => Poll::Ready(Err(self.too_many(most))),
             Ok(Queued::Served) => Poll::Ready(Ok(())),
             Ok(Queued::Closed(_)) => Poll::Ready(Err(ReserveError::Closed)),
@@ -158,7 +193,7 @@ impl<T> Future for ReserveMany<'_, T> {
                 }
             },
         }
-        Poll::Ready(Ok(Permits { controller: self.controller.clone(), left: self.wanted }))
+        Poll::Ready(Ok(Permits { controller: self.controller.clone(), left: self.wanted, size: self.size }))
     }
 }
 
@@ -183,8 +218,8 @@ pub struct Reserve<'a, T> {
 }
 
 impl<'a, T> Reserve<'a, T> {
-    pub(crate) fn new(controller: &'a BackpressureController<T>) -> Self {
-        Self { one: ReserveMany::new(controller, 1) }
+    pub(crate) fn new(controller: &'a BackpressureController<T>, size: u64) -> Self {
+        Self { one: ReserveMany::new(controller, 1, size) }
     }
 }
 

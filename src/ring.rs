@@ -26,6 +26,7 @@ mod head;
 #[cfg(all(test, backpressure_loom))]
 mod loom;
 mod place;
+mod sizes;
 #[cfg(all(test, not(backpressure_loom)))]
 mod tests;
 
@@ -48,6 +49,8 @@ pub(crate) struct Ring<T, X> {
     signals: CachePadded<Signals>,
     shape: Shape,
     slots: Box<[Slot<T>]>,
+    /// The size of what is in each slot; only with a weigher.
+    sizes: Option<Box<[AtomicU64]>>,
     head: CachePadded<Mutex<Head<X>>>,
 }
 
@@ -109,6 +112,7 @@ impl<T, X> Ring<T, X> {
             }),
             shape,
             slots: vacant_slots(capacity)?,
+            sizes: None,
             head: CachePadded::new(Mutex::new(Head {
                 taken: Word::ZERO,
                 limit,
@@ -181,6 +185,14 @@ impl<T, X> Ring<T, X> {
             self.lock().give_back(1);
             return (self.push(item).unwrap_or(false), Word::ZERO);
         }
+        let (word, next) = self.claim_reserved();
+        self.write(word, item);
+        (self.is_due(next), next)
+    }
+
+    /// Claims the next place for a reserved one; the word before and the word after.
+    #[inline]
+    fn claim_reserved(&self) -> (Word, Word) {
         let mut backoff = Backoff::new();
         // Ordering: Relaxed, the swap below validates the word.
         let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
@@ -189,10 +201,7 @@ impl<T, X> Ring<T, X> {
             assert!(word.reserved() > 0, "a permit stands for a reserved place");
             let next = self.shape.next(word).with_reserved(word.reserved() - 1);
             match self.swap_tail(word, next) {
-                Ok(()) => {
-                    self.write(word, item);
-                    return (self.is_due(next), next);
-                }
+                Ok(()) => return (word, next),
                 Err(now) => word = now,
             }
             backoff.spin();
@@ -426,23 +435,32 @@ fn fill_run<T>(slots: &[Slot<T>], mut word: Word, items: &mut Drain<'_, T>) {
     }
 }
 
-/// Zeroed memory, touched only as the ring fills.
 #[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
 fn vacant_slots<T>(capacity: usize) -> Option<Box<[Slot<T>]>> {
-    let layout = std::alloc::Layout::array::<Slot<T>>(capacity).ok()?;
-    // SAFETY: the layout is not empty: there is at least one slot, and it holds a turn word.
-    let memory = unsafe { std::alloc::alloc_zeroed(layout) };
-    if memory.is_null() {
-        return None;
-    }
-    let slots = std::ptr::slice_from_raw_parts_mut(memory.cast::<Slot<T>>(), capacity);
-    // SAFETY: allocated above with this layout by the allocator that `Box` uses; zeroes are a vacant slot, since a turn
-    // of 0 is one and the value may be uninitialised.
-    Some(unsafe { Box::from_raw(slots) })
+    // SAFETY: zeroes are a vacant slot, since a turn of 0 is one and the value may be uninitialised.
+    unsafe { zeroed(capacity) }
 }
 
 #[cfg(any(backpressure_loom, backpressure_shuttle))]
 fn vacant_slots<T>(capacity: usize) -> Option<Box<[Slot<T>]>> {
     let slot = |_| Slot { turn: AtomicU64::new(0), value: UnsafeCell::new(MaybeUninit::uninit()) };
     Some((0..capacity).map(slot).collect())
+}
+
+/// Zeroed memory, touched only as the ring fills; `None` if it cannot be had.
+///
+/// # Safety
+///
+/// `U` is not of size 0, and zeroes are a valid value of it.
+#[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
+unsafe fn zeroed<U>(len: usize) -> Option<Box<[U]>> {
+    let layout = std::alloc::Layout::array::<U>(len).ok()?;
+    // SAFETY: the layout is not empty: the caller vouches for the size, and a ring has at least one slot.
+    let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+    if memory.is_null() {
+        return None;
+    }
+    let slice = std::ptr::slice_from_raw_parts_mut(memory.cast::<U>(), len);
+    // SAFETY: allocated above with this layout by the allocator that `Box` uses; the caller vouches for the zeroes.
+    Some(unsafe { Box::from_raw(slice) })
 }

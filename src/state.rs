@@ -5,8 +5,10 @@ use std::fmt;
 use crate::error::BuildError;
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// How full the buffer is, by its depth (reserved + buffered + in flight); or, if that is worse, how long its items wait, where
-/// a [critical age](crate::Builder::critical_age) or a [largest one](crate::Builder::max_age) is set.
+/// How full the buffer is, by its depth (reserved + buffered + in flight), with a [`weigher`](crate::Builder::weigher) by items or
+/// by weight, whichever is the higher share; or, if that is worse, how long its items wait, where a
+/// [critical age](crate::Builder::critical_age) or a [largest one](crate::Builder::max_age) is set. With a weigher it is also
+/// Blocked while producers wait.
 ///
 /// A state is entered at its mark at once, and left only when the depth has fallen below the mark by the hysteresis
 /// `h = min(max(1.25 * batch / capacity, 0.10), mark / 2)` of the capacity, so that the batch that leaves at each flush
@@ -285,41 +287,59 @@ pub(crate) enum Reflex {
     Refuse = 0,
     /// It displaces the oldest one.
     Evict = 1,
-    /// The strategy is asked.
+    /// The item is weighed, if there is a weigher, and the strategy is asked.
     Ask = 2,
 }
 
 /// The published state with what it makes of the posture, readable without the lock; written only under it.
 ///
 /// ```text
-///  7     6 5      4  3       2     0
-/// +-------+--------+-------+--------+
-/// |   -   | reflex | ASKED | state  |
-/// +-------+--------+-------+--------+
+///  7         6   5      4  3       2     0
+/// +---------+---+--------+-------+--------+
+/// | WEIGHED | - | reflex | ASKED | state  |
+/// +---------+---+--------+-------+--------+
 /// ```
-#[derive(Debug, Default)]
-pub(crate) struct StateCell(AtomicU8);
+#[derive(Debug)]
+pub(crate) struct StateCell {
+    cell: AtomicU8,
+    /// `WEIGHED`, or nothing.
+    fixed: u8,
+}
 
 const STATE: u8 = 0b111;
 const ASKED: u8 = 1 << 3;
 const REFLEX_SHIFT: u32 = 4;
+const WEIGHED: u8 = 1 << 7;
 
 impl StateCell {
+    pub(crate) const fn new(is_weighed: bool) -> Self {
+        let fixed = if is_weighed { WEIGHED } else { 0 };
+        Self { cell: AtomicU8::new(fixed), fixed }
+    }
+
     pub(crate) fn get(&self) -> State {
         // Ordering: Relaxed, a single word; whoever must see the last state reads it after a wake-up that orders it.
-        State::ALL[usize::from(self.0.load(Ordering::Relaxed) & STATE).min(4)]
+        State::ALL[usize::from(self.cell.load(Ordering::Relaxed) & STATE).min(4)]
+    }
+
+    /// Whether a push may go straight to the ring: the strategy is not to be asked, and there is no weigher.
+    #[inline(always)]
+    pub(crate) fn is_direct(&self) -> bool {
+        // Ordering: Relaxed, as above.
+        self.cell.load(Ordering::Relaxed) & (ASKED | WEIGHED) == 0
     }
 
     /// Whether the strategy is to be asked about every item now.
     #[inline(always)]
     pub(crate) fn is_asked(&self) -> bool {
         // Ordering: Relaxed, as above.
-        self.0.load(Ordering::Relaxed) & ASKED != 0
+        self.cell.load(Ordering::Relaxed) & ASKED != 0
     }
 
+    /// With a weigher always [`Reflex::Ask`]: the item is to be weighed first.
     pub(crate) fn reflex(&self) -> Reflex {
         // Ordering: Relaxed, as above.
-        match self.0.load(Ordering::Relaxed) >> REFLEX_SHIFT {
+        match self.cell.load(Ordering::Relaxed) >> REFLEX_SHIFT {
             0 => Reflex::Refuse,
             1 => Reflex::Evict,
             _ => Reflex::Ask,
@@ -329,7 +349,7 @@ impl StateCell {
     pub(crate) fn set(&self, state: State, posture: Posture) {
         let asked = if posture.ask_from.is_some_and(|from| state >= from) { ASKED } else { 0 };
         // Ordering: Relaxed, as above; the head lock orders the writers.
-        self.0.store(state as u8 | asked | (posture.reflex as u8) << REFLEX_SHIFT, Ordering::Relaxed);
+        self.cell.store(state as u8 | asked | self.fixed | (posture.reflex as u8) << REFLEX_SHIFT, Ordering::Relaxed);
     }
 }
 
@@ -401,14 +421,19 @@ mod tests {
 
     #[test]
     fn the_cell_keeps_what_it_was_set_to() {
-        let cell = StateCell::default();
-        assert_eq!((cell.get(), cell.is_asked(), cell.reflex()), (State::Normal, false, Reflex::Refuse));
-        for state in State::ALL {
-            for ask_from in State::ALL.map(Some).into_iter().chain([None]) {
-                for reflex in [Reflex::Refuse, Reflex::Evict, Reflex::Ask] {
-                    cell.set(state, Posture { ask_from, reflex });
-                    let asked = ask_from.is_some_and(|from| state >= from);
-                    assert_eq!((cell.get(), cell.is_asked(), cell.reflex()), (state, asked, reflex));
+        for is_weighed in [false, true] {
+            let cell = StateCell::new(is_weighed);
+            let all = |cell: &StateCell| (cell.get(), cell.is_asked(), cell.is_direct(), cell.reflex());
+            let reflex = if is_weighed { Reflex::Ask } else { Reflex::Refuse };
+            assert_eq!(all(&cell), (State::Normal, false, !is_weighed, reflex));
+            for state in State::ALL {
+                for ask_from in State::ALL.map(Some).into_iter().chain([None]) {
+                    for reflex in [Reflex::Refuse, Reflex::Evict, Reflex::Ask] {
+                        cell.set(state, Posture { ask_from, reflex });
+                        let asked = ask_from.is_some_and(|from| state >= from);
+                        let reflex = if is_weighed { Reflex::Ask } else { reflex };
+                        assert_eq!(all(&cell), (state, asked, !asked && !is_weighed, reflex));
+                    }
                 }
             }
         }

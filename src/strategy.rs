@@ -31,6 +31,8 @@ pub enum Strategy<T> {
     /// The producer waits for room for so long at most; `Duration::MAX` means for ever, zero not at all.
     BlockFor(Duration),
     /// The oldest buffered item is displaced, one for one, and goes to `on_loss`. Whoever waits in `reserve` goes on waiting.
+    /// With a [`weigher`](crate::Builder::weigher) as many of the oldest go as the item needs and no more; none, and the item
+    /// is refused, if all that are buffered would not be enough.
     DropOldest,
     /// The incoming item is refused and goes back to the producer.
     DropNewest,
@@ -72,7 +74,8 @@ pub enum Admission {
     WaitFor(Duration),
     /// Take it if there is room, else give it back as full.
     Admit,
-    /// Take it if there is room, else displace the oldest buffered item, one for one: that makes no room for producers that wait.
+    /// Take it if there is room, else displace the oldest buffered item, as [`Strategy::DropOldest`] does: that makes no room for
+    /// producers that wait.
     EvictOldest,
     /// Give the item back as full, also if there is room.
     Refuse,
@@ -90,13 +93,21 @@ pub struct Pressure {
     pub depth: usize,
     /// The present capacity.
     pub capacity: usize,
+    /// What is reserved, buffered and in flight by weight; 0 without a [`weigher`](crate::Builder::weigher).
+    pub weight: u64,
+    /// The capacity by weight, with a weigher.
+    pub capacity_weight: Option<u64>,
 }
 
 impl Pressure {
-    /// No room was left a moment ago.
+    /// No room was left a moment ago, in items or by weight. There may be too little for one item and enough for another.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.depth >= self.capacity
+        let is_full_by_weight = match self.capacity_weight {
+            Some(capacity) => self.weight >= capacity,
+            None => false,
+        };
+        self.depth >= self.capacity || is_full_by_weight
     }
 }
 

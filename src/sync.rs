@@ -187,6 +187,18 @@ pub(crate) enum Fault {
     SlotsBeforeTask,
     /// A woken slot is marked without releasing what came before.
     SlotRelaxed,
+    /// A size that found no place is given back outside the lock, and nobody is served.
+    SizeReturnSilent,
+    /// A push takes a size in although somebody waits.
+    ShutIgnored,
+    /// What leaves and what comes for it are taken out and in by two steps.
+    SizeSwapInTwoSteps,
+    /// A size is taken in without the comparison with what is inside by then.
+    SizeClaimedBlind,
+    /// Something that does not fit wakes nobody.
+    ShortSilent,
+    /// The alarm by size is read before the place is claimed.
+    VolumeAlarmEarly,
 }
 
 /// Whether the running model has broken this step.

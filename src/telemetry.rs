@@ -168,7 +168,7 @@ impl Telemetry {
         let address = ptr::from_ref(recorder).cast::<()>().addr();
         // Ordering: Relaxed, it says nothing of other memory.
         if self.described.swap(address, Ordering::Relaxed) != address {
-            teller.describe();
+            teller.describe(now.snapshot.weights.is_some());
         }
         teller.counters(now, before);
         teller.gauges(now);
@@ -275,6 +275,17 @@ impl Teller<'_> {
         for (i, (stage, age)) in ages.into_iter().enumerate() {
             self.set((STAGE_AGE, i), &[("stage", stage)], age.unwrap_or_default().as_secs_f64());
         }
+        if let Some(weights) = n.weights {
+            let twins = [
+                (BUFFERED_WEIGHT, weights.buffered),
+                (CAPACITY_WEIGHT, weights.capacity),
+                (IN_FLIGHT_WEIGHT, weights.in_flight),
+                (DEPTH_WEIGHT, weights.depth),
+            ];
+            for (name, value) in twins {
+                self.set((name, 0), &[], value as f64);
+            }
+        }
         for (i, state) in State::ALL.into_iter().enumerate() {
             self.set((STATE, i), &[("state", state.as_str())], f64::from(u8::from(state == n.state)));
         }
@@ -289,8 +300,10 @@ impl Teller<'_> {
         self.record(PUSH_WAIT, waits, NANOS);
     }
 
-    fn describe(&self) {
-        let all = [(Kind::Counter, COUNTERS), (Kind::Gauge, GAUGES), (Kind::Histogram, HISTOGRAMS)];
+    fn describe(&self, is_weighed: bool) {
+        let twins = if is_weighed { WEIGHTS } else { &[] };
+        let all =
+            [(Kind::Counter, COUNTERS), (Kind::Gauge, GAUGES), (Kind::Gauge, twins), (Kind::Histogram, HISTOGRAMS)];
         for (kind, metrics) in all {
             for &(name, unit, text) in metrics {
                 let (name, unit) = (KeyName::from_const_str(name), Some(unit));
@@ -345,6 +358,11 @@ const CONCURRENCY_LIMIT: &str = "backpressure_concurrency_limit";
 const SAMPLE_RATE: &str = "backpressure_sample_one_in";
 const LAST_SUCCESS: &str = "backpressure_last_success_timestamp_seconds";
 
+const BUFFERED_WEIGHT: &str = "backpressure_buffer_bytes";
+const CAPACITY_WEIGHT: &str = "backpressure_buffer_capacity_bytes";
+const IN_FLIGHT_WEIGHT: &str = "backpressure_in_flight_bytes";
+const DEPTH_WEIGHT: &str = "backpressure_depth_bytes";
+
 const FLUSH_DURATION: &str = "backpressure_flush_duration_seconds";
 const BATCH_ITEMS: &str = "backpressure_batch_items";
 const ITEM_AGE: &str = "backpressure_item_age_seconds";
@@ -377,6 +395,14 @@ const GAUGES: &[Description] = &[
     (CONCURRENCY_LIMIT, Unit::Count, "The most calls of the sink at once at present."),
     (SAMPLE_RATE, Unit::Count, "The strategy keeps one item in so many; 1 if it keeps all, or does not sample."),
     (LAST_SUCCESS, Unit::Seconds, "When a call of the sink last succeeded, as Unix time; 0 if none has."),
+];
+
+/// Only with a weigher.
+const WEIGHTS: &[Description] = &[
+    (BUFFERED_WEIGHT, Unit::Bytes, "Weight of the items in the buffer."),
+    (CAPACITY_WEIGHT, Unit::Bytes, "The most weight that may be reserved, buffered and in flight."),
+    (IN_FLIGHT_WEIGHT, Unit::Bytes, "Weight of the items taken and not settled."),
+    (DEPTH_WEIGHT, Unit::Bytes, "Weight reserved, buffered and in flight."),
 ];
 
 const HISTOGRAMS: &[Description] = &[

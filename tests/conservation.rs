@@ -2,7 +2,7 @@
 
 mod model;
 
-use model::{Case, LATER, LATER_KINDS, SET_CAPACITY, SLOTS, run, verdict};
+use model::{Case, LATER, LATER_KINDS, SET_CAPACITY, SLOTS, WEIGHED, run, verdict};
 use proptest::prelude::*;
 
 /// 20 s in a debug build on an idle machine; `PROPTEST_CASES` asks for more.
@@ -58,6 +58,19 @@ proptest! {
         ops in prop::collection::vec((any::<[u8; 3]>(), prop::bool::weighted(0.1)), 0..80),
     ) {
         config[1] = batch;
+        let ops = ops.into_iter().map(|([kind, a, b], is_later)| [if is_later { LATER } else { kind }, a, b]);
+        check(config, ops.collect())?;
+    }
+
+    #[test]
+    fn so_it_is_by_weight_whatever_the_strategy(
+        mut config in any::<[u8; 8]>(),
+        strategy in prop::option::weighted(0.3, LATER_KINDS),
+        bounds in WEIGHED,
+        ops in prop::collection::vec((any::<[u8; 3]>(), prop::bool::weighted(0.1)), 0..80),
+    ) {
+        config[3] = strategy.unwrap_or(config[3]);
+        config[5] = bounds;
         let ops = ops.into_iter().map(|([kind, a, b], is_later)| [if is_later { LATER } else { kind }, a, b]);
         check(config, ops.collect())?;
     }

@@ -6,7 +6,7 @@ use std::error::Error;
 use backpressure::{
     AuditError, BackpressureController, Batch, BatchId, Batches, BuildError, Drain, DrainReport, DriveError, Flush,
     FlushError, Flusher, Forward, Loss, Permit, Permits, Push, PushAll, PushAllError, PushError, Reserve, ReserveError,
-    ReserveMany, Retry, Snapshot, StateWatch, Strategy, WeakController, WouldDeadlock,
+    ReserveMany, Retry, Snapshot, StateWatch, Strategy, WeakController, Weights, WouldDeadlock,
 };
 
 /// `Send`, and not `Sync`: all that an item has to be.
@@ -22,6 +22,7 @@ fn handles_cross_threads_for_every_item_that_can_be_sent() {
     is_shared::<WeakController<Item>>();
     is_shared::<StateWatch>();
     is_shared::<Snapshot>();
+    is_shared::<Weights>();
     is_shared::<Retry>();
     is_shared::<BatchId>();
     is_shared::<FlushError>();

@@ -123,13 +123,14 @@ impl<T> Sink<T> for PushSink<T> {
         if !this.own.is_none() {
             return Err(core.refuse(RefuseReason::Full, item));
         }
-        if let Err(item) = core.push(item) {
-            let admitted = core.admit(item, None);
+        let unstored = core.push(item).or_else(|item| core.weigh_in(item, None));
+        if let Err((item, tag)) = unstored {
+            let admitted = core.admit(item, tag);
             this.owes_turn = true;
             match admitted {
                 Admitted::Stored => {}
                 Admitted::Refused(error) => return Err(error),
-                Admitted::Wait(item, receipt, limit) => this.own.as_mut().keep(item, receipt, limit),
+                Admitted::Wait(item, tag, limit) => this.own.as_mut().keep(item, tag.size, limit),
             }
         }
         this.forget_barrier();

@@ -6,9 +6,8 @@ use std::time::Duration;
 use super::{Core, Hangar, loss};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Evicted, Key, Locked, Merged, NoRoom, Parked, Tag, Wait};
-use crate::receipt::Receipt;
 use crate::state::Reflex;
-use crate::strategy::{Admission, Draw, Pressure, Strategy};
+use crate::strategy::{Admission, Draw, Strategy};
 use crate::sync::{Backoff, Ordering};
 
 /// What became of an offer.
@@ -16,7 +15,7 @@ pub(crate) enum Admitted<T> {
     Stored,
     Refused(PushError<T>),
     /// The strategy waits, with this time limit.
-    Wait(T, Option<Receipt>, Option<Duration>),
+    Wait(T, Tag, Option<Duration>),
 }
 
 /// What a producer that wants to wait finds.
@@ -58,13 +57,43 @@ impl<T> Core<T> {
 
     #[cold]
     fn try_push_slow(&self, item: T) -> Result<(), PushError<T>> {
-        let admitted = match self.gate.reflex() {
-            Reflex::Refuse => {
-                return Err(self.refuse(self.why_not(), item));
+        // Nothing but jumps, so that no way pays for another.
+        match self.gate.reflex() {
+            Reflex::Refuse => self.try_refuse(item),
+            Reflex::Evict => self.try_evict(item),
+            Reflex::Ask => self.try_push_asked(item),
+        }
+    }
+
+    #[inline(never)]
+    fn try_refuse(&self, item: T) -> Result<(), PushError<T>> {
+        Err(self.refuse(self.why_not(), item))
+    }
+
+    #[inline(never)]
+    fn try_evict(&self, item: T) -> Result<(), PushError<T>> {
+        self.now_or_never(self.evict(item, Tag::PLAIN))
+    }
+
+    /// Not cold: for those who weigh it is the common way.
+    #[inline(never)]
+    fn try_push_asked(&self, item: T) -> Result<(), PushError<T>> {
+        match &self.weigher {
+            None => self.try_admit(item, Tag::PLAIN),
+            Some(weigher) => {
+                self.weigh_and_store(weigher, item).or_else(|(item, size)| self.try_admit(item, Tag::of_size(size)))
             }
-            Reflex::Evict => self.evict(item, Tag::PLAIN),
-            Reflex::Ask => self.admit(item, None),
-        };
+        }
+    }
+
+    #[cold]
+    fn try_admit(&self, item: T, tag: Tag) -> Result<(), PushError<T>> {
+        self.now_or_never(self.admit(item, tag))
+    }
+
+    /// What would have to wait is refused.
+    #[inline]
+    fn now_or_never(&self, admitted: Admitted<T>) -> Result<(), PushError<T>> {
         match admitted {
             Admitted::Stored => Ok(()),
             Admitted::Refused(error) => Err(error),
@@ -72,10 +101,10 @@ impl<T> Core<T> {
         }
     }
 
-    /// Stores an item if there is room, and if the strategy need not be asked.
+    /// Stores an item if there is room, if the strategy need not be asked, and if there is no weigher.
     #[inline(always)]
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
-        if self.gate.is_asked() { Err(item) } else { self.store(item) }
+        if self.gate.is_direct() { self.store(item) } else { Err(item) }
     }
 
     /// Stores an item if there is room, whatever the strategy.
@@ -87,32 +116,31 @@ impl<T> Core<T> {
         Ok(())
     }
 
-    /// The same, with a receipt.
-    pub(crate) fn offer(&self, item: T, receipt: Option<Receipt>) -> Result<(), (T, Option<Receipt>)> {
-        if self.gate.is_asked() {
-            return Err((item, receipt));
-        }
-        self.store_tagged(item, Tag { weight: 1, receipt }).map_err(|(item, tag)| (item, tag.receipt))
+    /// Stores an item if there is room, and if the strategy need not be asked.
+    pub(crate) fn offer(&self, item: T, tag: Tag) -> Result<(), (T, Tag)> {
+        if self.gate.is_asked() { Err((item, tag)) } else { self.store_tagged(item, tag) }
     }
 
     /// Stores as many items as there is room for, from the front; none if the strategy is to be asked about each.
     pub(crate) fn offer_many(&self, items: &mut Vec<T>) {
-        if !self.gate.is_asked() && self.gate.push_many(items) {
+        if self.gate.is_direct() && self.gate.push_many(items) {
             self.alarm();
         }
     }
 
     /// Lets the strategy decide about an item that found no room, or about which it is to be asked.
     #[cold]
-    pub(crate) fn admit(&self, item: T, receipt: Option<Receipt>) -> Admitted<T> {
+    pub(crate) fn admit(&self, item: T, tag: Tag) -> Admitted<T> {
         if self.is_closed() {
             return Admitted::Refused(self.refuse(RefuseReason::Closed, item));
         }
-        let tag = Tag { weight: 1, receipt };
+        if self.is_above_item_limit(tag.size) {
+            return Admitted::Refused(self.refuse(RefuseReason::TooLarge, item));
+        }
         match self.decide(&item) {
             Decision::Wait(limit) => match self.store_tagged(item, tag) {
                 Ok(()) => Admitted::Stored,
-                Err((item, tag)) => Admitted::Wait(item, tag.receipt, limit),
+                Err((item, tag)) => Admitted::Wait(item, tag, limit),
             },
             Decision::Admit => self.store_or_refuse(item, tag),
             Decision::Evict => self.evict(item, tag),
@@ -142,7 +170,7 @@ impl<T> Core<T> {
                 draw.map(|draw| Decision::of(draw, !sample.has_key()))
             }
             Strategy::Custom(custom) => {
-                let pressure = Pressure { state: self.state(), depth: self.depth(), capacity: self.capacity() };
+                let pressure = self.pressure_view();
                 let admission = self.guard(|| custom.admit(item, &pressure));
                 admission.map(|admission| match admission {
                     Admission::Wait => Decision::Wait(None),
@@ -167,7 +195,8 @@ impl<T> Core<T> {
     /// Stores an item; one with a tag under the lock.
     fn store_tagged(&self, item: T, mut tag: Tag) -> Result<(), (T, Tag)> {
         if tag.is_plain() {
-            return self.store(item).map_err(|item| (item, tag));
+            let stored = if self.weigher.is_none() { self.store(item) } else { self.store_sized(item, tag.size) };
+            return stored.map_err(|item| (item, tag));
         }
         let mut locked = self.gate.lock();
         let stored = locked.store(item, &mut tag);
@@ -190,6 +219,9 @@ impl<T> Core<T> {
         if self.may_not_evict() {
             return self.store_or_refuse(item, tag);
         }
+        if self.weigher.is_some() {
+            return self.evict_some(item, tag);
+        }
         if !tag.is_plain() {
             return self.evict_slow(item, tag);
         }
@@ -211,16 +243,35 @@ impl<T> Core<T> {
     }
 
     #[cold]
-    fn evict_slow(&self, mut item: T, mut tag: Tag) -> Admitted<T> {
-        let mut backoff = Backoff::new();
-        loop {
+    fn evict_slow(&self, item: T, tag: Tag) -> Admitted<T> {
+        self.evict_by(item, tag, |item, tag| {
             let mut locked = self.gate.lock();
-            let (evicted, victim) = locked.evict(item, &mut tag);
+            let (evicted, victim) = locked.evict(item, tag);
             self.apply(locked.finish_eviction());
             if let Some(victim) = victim {
                 self.lose_evicted(victim);
             }
-            match evicted {
+            evicted
+        })
+    }
+
+    /// The same by weight: as many as the item needs.
+    #[cold]
+    fn evict_some(&self, item: T, tag: Tag) -> Admitted<T> {
+        self.evict_by(item, tag, |item, tag| {
+            let mut locked = self.gate.lock();
+            let (evicted, victims) = locked.evict_sized(item, tag);
+            self.apply(locked.finish());
+            victims.into_iter().for_each(|victim| self.lose_evicted(victim));
+            evicted
+        })
+    }
+
+    #[inline(always)]
+    fn evict_by(&self, mut item: T, mut tag: Tag, once: impl Fn(T, &mut Tag) -> Evicted<T>) -> Admitted<T> {
+        let mut backoff = Backoff::new();
+        loop {
+            match once(item, &mut tag) {
                 Evicted::Stored => return Admitted::Stored,
                 Evicted::Closed(item) => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),
                 Evicted::Unwritten(back) if !backoff.is_exhausted() => item = back,
@@ -292,11 +343,11 @@ impl<T> Core<T> {
     }
 
     /// Queues a reservation likewise; `Err` says how many places there are, if those are fewer.
-    pub(crate) fn enqueue_reservation(&self, wanted: u64, waker: Waker) -> Result<Queued<T>, u64> {
+    pub(crate) fn enqueue_reservation(&self, wanted: u64, size: u64, waker: Waker) -> Result<Queued<T>, u64> {
         let locked = self.gate.lock();
         match locked.too_few_for(wanted) {
             Some(most) => Err(most),
-            None => Ok(self.enqueue_locked(locked, Parked::Permits { wanted, granted: 0 }, waker)),
+            None => Ok(self.enqueue_locked(locked, Parked::Permits { wanted, granted: 0, size }, waker)),
         }
     }
 
@@ -326,35 +377,5 @@ impl<T> Core<T> {
         self.apply(locked.finish());
         drop(waker);
         wait
-    }
-
-    /// Reserves `n` places if there is room.
-    pub(crate) fn reserve(&self, n: u64) -> bool {
-        match self.gate.reserve(n) {
-            None => false,
-            Some(false) => true,
-            Some(true) => {
-                self.alarm();
-                true
-            }
-        }
-    }
-
-    /// Turns a reserved place into an item.
-    pub(crate) fn send(&self, item: T) {
-        let (alarm, is_closed) = self.gate.send(item);
-        if alarm {
-            self.alarm();
-        }
-        if is_closed {
-            self.sweep();
-        }
-    }
-
-    /// Gives `n` reserved places back.
-    pub(crate) fn release(&self, n: u64) {
-        let mut locked = self.gate.lock();
-        locked.release(n);
-        self.apply(locked.finish());
     }
 }

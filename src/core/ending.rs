@@ -241,7 +241,7 @@ impl<T> Core<T> {
         let (Wait::Served(parked) | Wait::Shut(parked)) = self.leave(key, None) else { return };
         match parked {
             Parked::One(item) => self.drop_items(item.map(|(item, _)| item)),
-            Parked::Many(items) => self.drop_items(items),
+            Parked::Many(items, _) => self.drop_items(items),
             Parked::Permits { .. } => {}
         }
     }
@@ -368,6 +368,7 @@ mod tests {
                 bisect: false,
             },
             strategy: Strategy::Block,
+            weigher: None,
             on_loss: Some(Box::new(move |loss| {
                 assert_eq!((loss.item, loss.reason), (Some(7), LossReason::Abandoned));
                 hook.fetch_add(1, Ordering::Relaxed);
@@ -379,7 +380,7 @@ mod tests {
             clock: Clock::start(),
         });
         let core = core.expect("memory");
-        assert!(core.reserve(1));
+        assert!(core.reserve(1, 0));
         core.finish();
         core.gate.send(7);
         assert_eq!((core.snapshot().buffered, told.load(Ordering::Relaxed)), (1, 0));

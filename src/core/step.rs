@@ -108,14 +108,15 @@ impl<T> Core<T> {
         let first = locked.taken();
         let wanted = locked.figures().buffered.min(most);
         let oldest = locked.oldest();
-        let count = locked.take(most as usize, &mut items) as u64;
+        let (count, is_cut) = locked.take_batch(most as usize, &mut items);
+        let count = count as u64;
         if count == 0 {
             return None;
         }
         let born = locked.born(&(first..first + count));
         locked.note_taken(now, first + count - 1);
         let desk = locked.desk();
-        if count < wanted {
+        if count < wanted && !is_cut {
             desk.rest.promised = (first + wanted, reason);
         }
         let lost_before = desk.ledger.untold();
@@ -219,16 +220,17 @@ fn view<T>(locked: &mut Locked<'_, T, Hangar<T>>, work: &Work) -> View {
     let (_, waiting) = locked.waiting();
     let taken = locked.taken();
     let hangar = &locked.desk().rest;
-    let (max_batch, linger, aim) = (hangar.max_batch as u64, hangar.settings.linger(), hangar.settings.aim());
+    let (max_batch, linger, aim) = (hangar.max_batch, hangar.settings.linger(), hangar.settings.aim());
     View {
         buffered: figures.buffered,
         capacity: locked.capacity(),
         oldest: locked.oldest(),
-        is_tight: figures.is_full || waiting > 0,
+        is_tight: figures.is_full || waiting > 0 || locked.is_short(),
         is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
         is_closed: figures.is_closed,
         is_paused: locked.desk().rest.is_paused,
-        max_batch,
+        max_batch: max_batch as u64,
+        fits: locked.batch_limit(max_batch).max(1) as u64,
         linger,
         aim,
         calls: work.calls,

@@ -75,7 +75,7 @@ impl<T, R> Locked<'_, T, R> {
         let position = self.head.taken_total() - 1;
         self.settle(position..position + 1, Outcome::Evicted);
         // The victim's room is not published: nobody else can have it.
-        let evicted = match self.head.place_instead(item) {
+        let evicted = match self.head.place_instead(item, None) {
             Ok(place) => {
                 self.attach(place, tag);
                 Evicted::Stored
@@ -101,15 +101,21 @@ impl<T, R> Locked<'_, T, R> {
             return Merged::Closed(item);
         }
         self.serve();
-        let item = match self.place(item, tag) {
+        let item = match self.store(item, tag) {
             Ok(()) => return Merged::Stored,
             Err(item) => item,
         };
         let Some(position) = self.figures().youngest() else { return Merged::Full(item) };
         let weight = self.head.tags.weight(position);
-        if !draws_new(weight, tag.weight) {
-            self.head.tags.add_weight(position, tag.weight);
-            return Merged::Outweighed(item);
+        // One that is too heavy for the place cannot have it, whatever is drawn.
+        let has_way = if draws_new(weight, tag.weight) { self.make_way(position, tag.size) } else { Some(false) };
+        match has_way {
+            Some(true) => {}
+            Some(false) => {
+                self.head.tags.add_weight(position, tag.weight);
+                return Merged::Outweighed(item);
+            }
+            None => return Merged::Unwritten(item),
         }
         let displaced = match self.head.exchange(position, item) {
             Ok(displaced) => displaced,

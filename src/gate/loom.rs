@@ -12,6 +12,7 @@ mod resize;
 mod settle;
 mod wait;
 mod wake;
+mod weigh;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use std::task::{Wake, Waker};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use super::{Effects, Evicted, Gate, Key, NoRoom, Parked, Tag, Wait};
+use super::{Effects, Evicted, Gate, Key, Limits, NoRoom, Parked, Tag, Wait};
 use crate::ledger::Outcome;
 use crate::state::{Levels, Watermarks};
 use crate::sync::Model;
@@ -57,8 +58,12 @@ impl Rig {
     }
 
     fn with_marks(capacity: usize, items: u32, marks: Watermarks) -> Arc<Model<Self>> {
+        Self::build(capacity, items, marks, None)
+    }
+
+    fn build(capacity: usize, items: u32, marks: Watermarks, limits: Option<Limits>) -> Arc<Model<Self>> {
         let levels = Levels::new(marks, capacity, 1);
-        let gate = Gate::new(capacity, levels, Clock::start(), ()).expect("memory");
+        let gate = Gate::new(capacity, levels, limits, Clock::start(), ()).expect("memory");
         let rig = Model::new(Self { gate, bell: Bell::default(), rung: AtomicUsize::new(0) });
         assert!((0..items).all(|item| rig.push(item)));
         rig.rung.store(0, Ordering::Relaxed);
@@ -124,7 +129,7 @@ impl Rig {
 
     fn release(&self, n: u64) {
         let mut locked = self.gate.lock();
-        locked.release(n);
+        locked.release(n, 0);
         self.apply(locked.finish());
     }
 
@@ -326,11 +331,11 @@ impl Bell {
 }
 
 fn item(item: u32) -> Parked<u32> {
-    Parked::single(item, None)
+    Parked::single(item, Tag::PLAIN)
 }
 
 fn permits(wanted: u64) -> Parked<u32> {
-    Parked::Permits { wanted, granted: 0 }
+    Parked::Permits { wanted, granted: 0, size: 0 }
 }
 
 fn join<R>(thread: thread::JoinHandle<R>) -> R {

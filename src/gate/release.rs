@@ -5,18 +5,22 @@ use super::waiters::Want;
 use crate::sync::{Fault, fault};
 
 impl<T, R> Locked<'_, T, R> {
-    /// Takes `n` reserved places back, for the oldest waiters if there are any; those above the capacity are nobody's.
-    pub(crate) fn release(&mut self, n: u64) {
+    /// Takes `n` reserved places of this size in all back, for the oldest waiters if there are any; those above the capacity
+    /// are nobody's.
+    pub(crate) fn release(&mut self, n: u64, size: u64) {
         if n == 0 {
             return;
         }
         self.note_peak();
         let kept = if fault(Fault::ReleaseAboveCapacity) { n } else { n.saturating_sub(self.head.excess()) };
-        let left = if fault(Fault::ReleaseToAll) { kept } else { self.pass_on(kept) };
+        // With a weigher nobody comes in between: `finish` serves the waiters.
+        let is_open = self.gate.volume.is_some() || fault(Fault::ReleaseToAll);
+        let left = if is_open { kept } else { self.pass_on(kept) };
         let back = n - kept + left;
         if back > 0 {
             self.head.give_back(back);
         }
+        self.unreserve(size);
         if !fault(Fault::LastPermitSilent) && self.head.tail().is_closed() {
             self.effects.bell = true;
         }
@@ -35,7 +39,7 @@ impl<T, R> Locked<'_, T, R> {
                     self.head.tags.insert(position, tag);
                     n -= 1;
                 }
-                Some(Want::Reserve(wanted)) => {
+                Some(Want::Reserve(wanted, _)) => {
                     let granted = wanted.min(n);
                     self.head.waiters.grant(granted);
                     n -= granted;

@@ -20,8 +20,8 @@ impl<T, R> Locked<'_, T, R> {
         let levels = self.head.machine.levels().with_capacity(to);
         self.apply_levels(levels);
         let desk: &mut Desk<T, R> = &mut self.head;
-        let granted = desk.waiters.dismiss_unfit(to as u64, &mut self.effects.wakers);
-        self.release(granted);
+        let (granted, size) = desk.waiters.dismiss_unfit(to as u64, &mut self.effects.wakers);
+        self.release(granted, size);
         // The flusher sleeps until a level that may never be reached now, or knows too little of the room.
         self.rouse();
     }
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn several_changes_in_one_section_are_one_to_whoever_looks() {
         let marks = |low, high| Watermarks::new(low, high).expect("valid");
-        let gate = Gate::new(100, Levels::new(marks(0.5, 0.8), 100, 1), Clock::start(), ()).expect("memory");
+        let gate = Gate::new(100, Levels::new(marks(0.5, 0.8), 100, 1), None, Clock::start(), ()).expect("memory");
         assert!((0..8).all(|item: u32| gate.push(item).is_ok()));
         let mut locked = gate.lock();
         locked.set_capacity(4);

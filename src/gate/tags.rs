@@ -1,4 +1,4 @@
-//! What some items carry beside themselves: the weight of a sample's survivor, a receipt.
+//! What items carry beside themselves on their way in, and what of it is kept: the weight of a sample's survivor, a receipt.
 //!
 //! Tags are kept by position, under the head lock. An item with a tag is stored under the lock, too, so the others pay
 //! nothing; and since every outcome is counted by position, in one place, a receipt is told exactly once.
@@ -13,12 +13,23 @@ use crate::receipt::Receipt;
 pub(crate) struct Tag {
     /// How many offers it stands for; at least 1.
     pub(crate) weight: u64,
+    /// What the weigher has said of it; 0 without one. The ring keeps it, not the map.
+    pub(crate) size: u64,
     pub(crate) receipt: Option<Receipt>,
 }
 
 impl Tag {
-    pub(crate) const PLAIN: Self = Self { weight: 1, receipt: None };
+    pub(crate) const PLAIN: Self = Self::new(0, None);
 
+    pub(crate) const fn new(size: u64, receipt: Option<Receipt>) -> Self {
+        Self { weight: 1, size, receipt }
+    }
+
+    pub(crate) const fn of_size(size: u64) -> Self {
+        Self::new(size, None)
+    }
+
+    /// There is nothing for the map.
     pub(crate) const fn is_plain(&self) -> bool {
         self.weight == 1 && self.receipt.is_none()
     }
@@ -89,7 +100,7 @@ mod tests {
     fn a_range_gives_its_tags_in_order_and_no_others() {
         let mut tags = Tags::new();
         for position in [1, 4, 5, 9] {
-            tags.insert(position, Tag { weight: position + 1, receipt: None });
+            tags.insert(position, Tag { weight: position + 1, ..Tag::PLAIN });
         }
         let popped: Vec<_> = std::iter::from_fn(|| tags.pop_in(&(2..9))).map(|tag| tag.weight).collect();
         assert_eq!(popped, [5, 6]);

@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use super::tags::Tag;
-use crate::receipt::Receipt;
 use crate::time::Tick;
 
 /// What a waiter has parked here: its items, not a claim.
@@ -19,22 +18,22 @@ use crate::time::Tick;
 pub(crate) enum Parked<T> {
     /// One item, with what it carries; `None` once it was handed over.
     One(Option<(T, Tag)>),
-    /// The items of a bulk push that are left.
-    Many(VecDeque<T>),
-    /// A reservation.
-    Permits { wanted: u64, granted: u64 },
+    /// The items of a bulk push that are left, and their sizes, if there is a weigher.
+    Many(VecDeque<T>, VecDeque<u64>),
+    /// A reservation of places of this size each.
+    Permits { wanted: u64, granted: u64, size: u64 },
 }
 
 impl<T> Parked<T> {
-    pub(crate) fn single(item: T, receipt: Option<Receipt>) -> Self {
-        Self::One(Some((item, Tag { weight: 1, receipt })))
+    pub(crate) const fn single(item: T, tag: Tag) -> Self {
+        Self::One(Some((item, tag)))
     }
 
     /// The item of a single push, unless it was handed over.
     pub(crate) fn into_single(self) -> Option<T> {
         match self {
             Self::One(item) => item.map(|(item, _)| item),
-            Self::Many(_) | Self::Permits { .. } => None,
+            Self::Many(..) | Self::Permits { .. } => None,
         }
     }
 
@@ -42,24 +41,24 @@ impl<T> Parked<T> {
     pub(crate) fn items(&self) -> usize {
         match self {
             Self::One(item) => usize::from(item.is_some()),
-            Self::Many(items) => items.len(),
+            Self::Many(items, _) => items.len(),
             Self::Permits { .. } => 0,
         }
     }
 
-    /// Places granted to a reservation.
-    pub(crate) fn granted(&self) -> u64 {
+    /// Places granted to a reservation, and their size in all.
+    pub(crate) fn granted(&self) -> (u64, u64) {
         match self {
-            Self::Permits { granted, .. } => *granted,
-            Self::One(_) | Self::Many(_) => 0,
+            Self::Permits { granted, size, .. } => (*granted, granted * size),
+            Self::One(_) | Self::Many(..) => (0, 0),
         }
     }
 
     pub(crate) fn is_served(&self) -> bool {
         match self {
             Self::One(item) => item.is_none(),
-            Self::Many(items) => items.is_empty(),
-            Self::Permits { wanted, granted } => wanted == granted,
+            Self::Many(items, _) => items.is_empty(),
+            Self::Permits { wanted, granted, .. } => wanted == granted,
         }
     }
 }
@@ -72,7 +71,8 @@ pub(crate) struct Key(usize);
 #[derive(Debug)]
 pub(crate) enum Want<T> {
     Store(T, Tag),
-    Reserve(u64),
+    /// So many places of this size each.
+    Reserve(u64, u64),
 }
 
 /// What a waiter finds when it looks.
@@ -187,8 +187,8 @@ impl<T> Waiters<T> {
                 let (item, tag) = item.take()?;
                 Want::Store(item, tag)
             }
-            Parked::Many(items) => Want::Store(items.pop_front()?, Tag::PLAIN),
-            Parked::Permits { wanted, granted } => return Some(Want::Reserve(*wanted - *granted)),
+            Parked::Many(items, sizes) => Want::Store(items.pop_front()?, Tag::of_size(sizes.pop_front().unwrap_or(0))),
+            Parked::Permits { wanted, granted, size } => return Some(Want::Reserve(*wanted - *granted, *size)),
         };
         self.items -= 1;
         Some(want)
@@ -199,7 +199,10 @@ impl<T> Waiters<T> {
         let Some(Node { parked: Some(parked), .. }) = self.nodes.get_mut(self.head) else { return };
         match parked {
             Parked::One(slot) => *slot = Some((item, tag)),
-            Parked::Many(items) => items.push_front(item),
+            Parked::Many(items, sizes) => {
+                items.push_front(item);
+                sizes.push_front(tag.size);
+            }
             Parked::Permits { .. } => return,
         }
         self.items += 1;
@@ -231,8 +234,9 @@ impl<T> Waiters<T> {
         self.dismiss(self.head, Phase::Served)
     }
 
-    /// Takes the oldest waiter off the queue because the intake is shut: its items, its granted places, its waker.
-    pub(crate) fn pop_shut(&mut self) -> Option<(u64, u64, Option<Waker>)> {
+    /// Takes the oldest waiter off the queue because the intake is shut: its items, its granted places and their size in all,
+    /// its waker.
+    pub(crate) fn pop_shut(&mut self) -> Option<(u64, (u64, u64), Option<Waker>)> {
         let node = self.nodes.get_mut(self.head)?;
         let parked = node.parked.as_mut()?;
         let (items, granted) = (parked.items() as u64, parked.granted());
@@ -243,19 +247,20 @@ impl<T> Waiters<T> {
     }
 
     /// Takes the reservations of more than `most` places off the queue, their wakers to be woken; returns the places that
-    /// they had been granted.
-    pub(crate) fn dismiss_unfit(&mut self, most: u64, wakers: &mut Vec<Waker>) -> u64 {
-        let (mut index, mut places) = (self.head, 0);
+    /// they had been granted, and their size in all.
+    pub(crate) fn dismiss_unfit(&mut self, most: u64, wakers: &mut Vec<Waker>) -> (u64, u64) {
+        let (mut index, mut places, mut sizes) = (self.head, 0, 0);
         while let Some(node) = self.nodes.get_mut(index) {
             let here = std::mem::replace(&mut index, node.next);
-            if let Some(Parked::Permits { wanted, granted }) = &mut node.parked {
+            if let Some(Parked::Permits { wanted, granted, size }) = &mut node.parked {
                 if *wanted > most {
+                    sizes += *granted * *size;
                     places += std::mem::take(granted);
                     wakers.extend(self.dismiss(here, Phase::Unfit { most }));
                 }
             }
         }
-        places
+        (places, sizes)
     }
 
     /// Producers in the queue.
@@ -298,7 +303,7 @@ mod tests {
     use super::*;
 
     fn park(waiters: &mut Waiters<u32>, item: u32) -> Key {
-        waiters.enqueue(Parked::single(item, None), Waker::noop().clone(), Tick::default())
+        waiters.enqueue(Parked::single(item, Tag::PLAIN), Waker::noop().clone(), Tick::default())
     }
 
     #[test]
@@ -333,41 +338,42 @@ mod tests {
     #[test]
     fn a_reservation_is_served_when_all_its_places_are_granted() {
         let mut waiters: Waiters<u32> = Waiters::new();
-        let key = waiters.enqueue(Parked::Permits { wanted: 3, granted: 0 }, Waker::noop().clone(), Tick::default());
+        let key =
+            waiters.enqueue(Parked::Permits { wanted: 3, granted: 0, size: 2 }, Waker::noop().clone(), Tick::default());
         waiters.grant(2);
         assert!(waiters.pop_served().is_none());
-        assert!(matches!(waiters.next_want(), Some(Want::Reserve(1))));
+        assert!(matches!(waiters.next_want(), Some(Want::Reserve(1, 2))));
         waiters.grant(1);
         assert!(waiters.pop_served().is_some());
-        assert!(matches!(waiters.remove(key), Wait::Served(parked) if parked.granted() == 3));
+        assert!(matches!(waiters.remove(key), Wait::Served(parked) if parked.granted() == (3, 6)));
     }
 
     #[test]
     fn only_reservations_of_too_many_places_are_sent_away() {
         let mut waiters: Waiters<u32> = Waiters::new();
         let reserve = |waiters: &mut Waiters<u32>, wanted| {
-            waiters.enqueue(Parked::Permits { wanted, granted: 0 }, Waker::noop().clone(), Tick::default())
+            waiters.enqueue(Parked::Permits { wanted, granted: 0, size: 2 }, Waker::noop().clone(), Tick::default())
         };
         let first = reserve(&mut waiters, 4);
         waiters.grant(3);
         park(&mut waiters, 7);
         let (second, third) = (reserve(&mut waiters, 2), reserve(&mut waiters, 3));
         let mut wakers = Vec::new();
-        assert_eq!((waiters.dismiss_unfit(2, &mut wakers), wakers.len()), (3, 2));
+        assert_eq!((waiters.dismiss_unfit(2, &mut wakers), wakers.len()), ((3, 6), 2));
         assert_eq!((waiters.queued(), waiters.items()), (2, 1));
         for key in [first, third] {
             assert!(matches!(waiters.poll(key, Waker::noop().clone()).0, Wait::Unfit { most: 2 }));
         }
         assert!(matches!(waiters.next_want(), Some(Want::Store(7, _))));
         assert!(waiters.pop_served().is_some());
-        assert!(matches!(waiters.next_want(), Some(Want::Reserve(2))));
+        assert!(matches!(waiters.next_want(), Some(Want::Reserve(2, 2))));
         assert!(matches!(waiters.poll(second, Waker::noop().clone()).0, Wait::Queued));
     }
 
     #[test]
     fn an_item_that_was_put_back_comes_first_again() {
         let mut waiters = Waiters::new();
-        waiters.enqueue(Parked::Many(VecDeque::from([1, 2])), Waker::noop().clone(), Tick::default());
+        waiters.enqueue(Parked::Many(VecDeque::from([1, 2]), VecDeque::new()), Waker::noop().clone(), Tick::default());
         for expected in [1, 1] {
             let Some(Want::Store(item, _)) = waiters.next_want() else { unreachable!("there are two") };
             assert_eq!((item, waiters.items()), (expected, 1));
@@ -379,11 +385,15 @@ mod tests {
     #[test]
     fn shut_returns_what_was_not_handed_over() {
         let mut waiters = Waiters::new();
-        let key = waiters.enqueue(Parked::Many(VecDeque::from([1, 2, 3])), Waker::noop().clone(), Tick::default());
+        let key = waiters.enqueue(
+            Parked::Many(VecDeque::from([1, 2, 3]), VecDeque::new()),
+            Waker::noop().clone(),
+            Tick::default(),
+        );
         assert!(matches!(waiters.next_want(), Some(Want::Store(1, _))));
-        assert!(matches!(waiters.pop_shut(), Some((2, 0, Some(_)))));
+        assert!(matches!(waiters.pop_shut(), Some((2, (0, 0), Some(_)))));
         assert!(waiters.pop_shut().is_none());
-        let (Wait::Shut(Parked::Many(rest)), _) = waiters.poll(key, Waker::noop().clone()) else {
+        let (Wait::Shut(Parked::Many(rest, _)), _) = waiters.poll(key, Waker::noop().clone()) else {
             unreachable!("it was shut")
         };
         assert_eq!(rest, [2, 3]);

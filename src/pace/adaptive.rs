@@ -106,7 +106,7 @@ impl Adaptive {
 
     /// What to take, if anything; `again` is when a batch is to be sent again.
     fn take(&self, now: Tick, view: &View, aim: Aim, again: Option<Tick>) -> Plan {
-        let batch = self.batch.items();
+        let batch = self.batch.items().min(view.fits);
         let take = |reason| Plan::Take { most: batch, reason };
         let sleep = |items, until: Option<Tick>| Plan::Sleep { items, until: earliest(until, again) };
         if view.buffered == 0 {

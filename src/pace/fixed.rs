@@ -9,7 +9,7 @@ pub(crate) struct Fixed;
 
 impl Pace for Fixed {
     fn plan(&mut self, now: Tick, view: &View) -> Plan {
-        let batch = view.max_batch.min(view.capacity);
+        let batch = view.max_batch.min(view.capacity).min(view.fits);
         let take = |reason| Plan::Take { most: batch, reason };
         if view.calls >= view.slots {
             return Plan::Sleep { items: None, until: None };
@@ -66,6 +66,7 @@ mod tests {
             is_closed: false,
             is_paused: false,
             max_batch: 10,
+            fits: u64::MAX,
             linger: Duration::from_millis(5),
             aim: None,
             calls: 0,

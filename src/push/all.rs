@@ -1,7 +1,6 @@
 //! Pushing many items at once.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::mem;
@@ -14,7 +13,7 @@ use tokio::task::coop;
 
 use crate::core::{Admitted, Core, Queued};
 use crate::error::{PushAllError, PushError, RefuseReason};
-use crate::gate::{Key, Parked, Wait};
+use crate::gate::{Key, Parked, Tag, Wait};
 use crate::panics::catch;
 use crate::time::{Tick, Timer};
 
@@ -32,6 +31,10 @@ pin_project! {
         iter: Option<I>,
         // Pulled and not accepted; empty while they are parked.
         chunk: Vec<T>,
+        // How heavy each is; empty without a weigher.
+        sizes: Vec<u64>,
+        // Pulled after the chunk, and too heavy: the last one to be offered.
+        heavy: Option<T>,
         parked: Option<(Key, usize)>,
         accepted: usize,
         is_exhausted: bool,
@@ -47,9 +50,10 @@ pin_project! {
             if let Some((key, _)) = this.parked.take() {
                 this.core.abandon_wait(key);
             }
-            let chunk = mem::take(this.chunk);
-            this.core.count_cancelled(chunk.len());
-            this.core.drop_items(chunk);
+            let pulled = mem::take(this.chunk).into_iter().chain(this.heavy.take());
+            let pulled: Vec<_> = pulled.collect();
+            this.core.count_cancelled(pulled.len());
+            this.core.drop_items(pulled);
         }
     }
 }
@@ -62,6 +66,8 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
             core,
             iter: Some(iter),
             chunk: Vec::new(),
+            sizes: Vec::new(),
+            heavy: None,
             parked: None,
             accepted: 0,
             is_exhausted: false,
@@ -84,8 +90,27 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
             this.chunk.reserve_exact(most.unwrap_or(CHUNK).min(CHUNK));
         }
         let missing = CHUNK - this.chunk.len();
-        match catch_unwind(AssertUnwindSafe(|| this.chunk.extend(iter.take(missing)))) {
-            Ok(()) => *this.is_exhausted = this.chunk.len() < CHUNK,
+        let core = *this.core;
+        let pulled = catch_unwind(AssertUnwindSafe(|| {
+            if !core.is_weighed() {
+                this.chunk.extend(iter.take(missing));
+                return this.chunk.len() < CHUNK;
+            }
+            while this.chunk.len() < CHUNK {
+                let Some(item) = iter.next() else { return true };
+                let size = core.weigh(&item);
+                if core.is_above_item_limit(size) {
+                    // It is not to delay its neighbours, nor to wait with them.
+                    *this.heavy = Some(item);
+                    return false;
+                }
+                this.sizes.push(size);
+                this.chunk.push(item);
+            }
+            false
+        }));
+        match pulled {
+            Ok(is_exhausted) => *this.is_exhausted = is_exhausted,
             Err(panic) => *this.panic = Some(panic),
         }
     }
@@ -96,7 +121,8 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
         let this = self.as_mut().project();
         let core = *this.core;
         let first = this.chunk.remove(0);
-        let (first, limit) = match core.admit(first, None) {
+        let size = if this.sizes.is_empty() { 0 } else { this.sizes.remove(0) };
+        let (first, limit) = match core.admit(first, Tag::of_size(size)) {
             Admitted::Stored => {
                 *this.accepted += 1;
                 return Poll::Ready(Ok(()));
@@ -110,13 +136,17 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
             Admitted::Wait(item, _, limit) => (item, limit),
         };
         this.chunk.insert(0, first);
+        if core.is_weighed() {
+            this.sizes.insert(0, size);
+        }
         if let Some(reason) = core.forbids_wait(limit) {
             core.count_refused(reason, this.chunk.len());
             return Poll::Ready(Err(reason));
         }
         *this.deadline = limit.and_then(|limit| core.now().after(limit));
         let count = this.chunk.len();
-        match core.enqueue(Parked::Many(VecDeque::from(mem::take(this.chunk))), cx.waker().clone()) {
+        let parked = Parked::Many(mem::take(this.chunk).into(), mem::take(this.sizes).into());
+        match core.enqueue(parked, cx.waker().clone()) {
             Queued::Served => *this.accepted += count,
             Queued::Waiting(key) => *this.parked = Some((key, count)),
             Queued::Closed(parked) => {
@@ -156,6 +186,14 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
         Poll::Ready(if this.chunk.is_empty() { Ok(()) } else { Err(reason) })
     }
 
+    /// All before it are in: an item that is too heavy is refused at once.
+    fn end_heavy(mut self: Pin<&mut Self>, item: T) -> Poll<Outcome<I>> {
+        let this = self.as_mut().project();
+        let reason = if this.core.is_closed() { RefuseReason::Closed } else { RefuseReason::TooLarge };
+        *this.heavy = Some(item);
+        self.end(Some(reason))
+    }
+
     /// Everything is in, or the panic of the iterator goes on.
     fn end(self: Pin<&mut Self>, refused: Option<RefuseReason>) -> Poll<Outcome<I>> {
         let this = self.project();
@@ -166,7 +204,11 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
         }
         let iter = this.iter.take().filter(|_| !*this.is_exhausted);
         let Some(reason) = refused else { return Poll::Ready(Ok(*this.accepted)) };
-        let pulled = mem::take(this.chunk);
+        let mut pulled = mem::take(this.chunk);
+        if let Some(item) = this.heavy.take() {
+            this.core.count_refused(reason, 1);
+            pulled.push(item);
+        }
         Poll::Ready(Err(PushAllError { reason, accepted: *this.accepted, pulled, iter }))
     }
 }
@@ -179,6 +221,9 @@ impl<T, I: Iterator<Item = T>> Future for PushAll<'_, T, I> {
             let step = if let Some((key, count)) = self.parked {
                 ready!(self.as_mut().poll_parked(key, count, cx))
             } else if self.chunk.is_empty() {
+                if let Some(item) = self.as_mut().project().heavy.take() {
+                    return self.end_heavy(item);
+                }
                 if self.is_exhausted || self.panic.is_some() || self.iter.is_none() {
                     return self.end(None);
                 }
@@ -187,7 +232,11 @@ impl<T, I: Iterator<Item = T>> Future for PushAll<'_, T, I> {
             } else {
                 let this = self.as_mut().project();
                 let before = this.chunk.len();
-                this.core.offer_many(this.chunk);
+                if this.core.is_weighed() {
+                    this.core.offer_many_sized(this.chunk, this.sizes);
+                } else {
+                    this.core.offer_many(this.chunk);
+                }
                 *this.accepted += before - this.chunk.len();
                 if this.chunk.is_empty() { Ok(()) } else { ready!(self.as_mut().poll_full(cx)) }
             };
@@ -214,7 +263,7 @@ fn give_back<T>(core: &Core<T>, chunk: &mut Vec<T>, error: PushError<T>) -> Refu
 
 fn rest_of<T>(parked: Parked<T>) -> Vec<T> {
     match parked {
-        Parked::Many(items) => items.into(),
+        Parked::Many(items, _) => items.into(),
         Parked::One(item) => item.into_iter().map(|(item, _)| item).collect(),
         Parked::Permits { .. } => Vec::new(),
     }

@@ -11,18 +11,18 @@ use crate::time::{ThreadDeadline, park_thread};
 
 /// Pushes an item; the thread is parked while the strategy waits, for `limit` at most.
 pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>) -> Result<(), PushError<T>> {
-    let Err(item) = core.push(item) else { return Ok(()) };
-    let (item, limit) = match core.admit(item, None) {
+    let Err((item, tag)) = core.push(item).or_else(|item| core.weigh_in(item, None)) else { return Ok(()) };
+    let (item, tag, limit) = match core.admit(item, tag) {
         Admitted::Stored => return Ok(()),
         Admitted::Refused(error) => return Err(error),
-        Admitted::Wait(item, _, waits) => (item, shorter(waits, limit)),
+        Admitted::Wait(item, tag, waits) => (item, tag, shorter(waits, limit)),
     };
     let forbidden = || (!may_block()).then_some(RefuseReason::WouldDeadlock);
     if let Some(reason) = core.forbids_wait(limit).or_else(forbidden) {
         return Err(core.refuse(reason, item));
     }
     let waker = waker();
-    let key = match core.enqueue(Parked::single(item, None), waker.clone()) {
+    let key = match core.enqueue(Parked::single(item, tag), waker.clone()) {
         Queued::Served => return Ok(()),
         Queued::Waiting(key) => key,
         Queued::Closed(parked) => {

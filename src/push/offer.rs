@@ -11,7 +11,7 @@ use tokio::task::coop;
 use super::shorter;
 use crate::core::{Admitted, Core, Queued};
 use crate::error::{PushError, RefuseReason};
-use crate::gate::{Key, Parked, Wait};
+use crate::gate::{Key, Parked, Tag, Wait};
 use crate::receipt::Receipt;
 use crate::time::{Tick, Timer};
 
@@ -32,10 +32,10 @@ enum Stage<T> {
     /// The same, of somebody who wants to know what becomes of it.
     Tracked(T, Receipt),
     /// Offered, and put off: it found no room, and the task had no budget to see what becomes of it.
-    Deferred(T, Option<Receipt>),
+    Deferred(T, u64, Option<Receipt>),
     /// Offered, and the strategy waits, with this time limit.
     #[cfg_attr(not(feature = "sink"), allow(dead_code, reason = "only a sink keeps items"))]
-    Willing(T, Option<Receipt>, Option<Duration>),
+    Willing(T, u64, Option<Duration>),
     Waiting(Key),
     Done,
 }
@@ -67,8 +67,8 @@ impl<T> Offer<T> {
 
     /// The same place for an item that was offered, found no room and is to wait.
     #[cfg_attr(not(feature = "sink"), allow(dead_code, reason = "only a sink keeps items"))]
-    pub(crate) fn keep(self: Pin<&mut Self>, item: T, receipt: Option<Receipt>, limit: Option<Duration>) {
-        *self.project().stage = Stage::Willing(item, receipt, limit);
+    pub(crate) fn keep(self: Pin<&mut Self>, item: T, size: u64, limit: Option<Duration>) {
+        *self.project().stage = Stage::Willing(item, size, limit);
     }
 
     pub(super) const fn limit(&self) -> Option<Duration> {
@@ -94,7 +94,7 @@ impl<T> Offer<T> {
         let Stage::Offer(item) = mem::replace(stage, Stage::Done) else { return Poll::Pending };
         match core.push(item) {
             Ok(()) => Poll::Ready(Ok(())),
-            Err(item) => self.poll_slow(core, item, None, cx),
+            Err(item) => self.poll_first(core, item, None, cx),
         }
     }
 
@@ -105,10 +105,11 @@ impl<T> Offer<T> {
             return self.poll_waiting(core, key, cx);
         }
         match mem::replace(stage, Stage::Done) {
-            Stage::Offer(item) => self.poll_again(core, item, None, cx),
-            Stage::Tracked(item, receipt) => self.poll_again(core, item, Some(receipt), cx),
-            Stage::Deferred(item, receipt) => self.poll_again(core, item, receipt, cx),
-            Stage::Willing(item, receipt, limit) => self.wait(core, item, receipt, limit, cx),
+            Stage::Offer(item) => self.poll_first(core, item, None, cx),
+            Stage::Tracked(item, receipt) if core.is_weighed() => self.poll_first(core, item, Some(receipt), cx),
+            Stage::Tracked(item, receipt) => self.poll_again(core, item, Tag::new(0, Some(receipt)), cx),
+            Stage::Deferred(item, size, receipt) => self.poll_again(core, item, Tag::new(size, receipt), cx),
+            Stage::Willing(item, size, limit) => self.wait(core, item, Tag::of_size(size), limit, cx),
             Stage::Waiting(_) | Stage::Done => Poll::Pending,
         }
     }
@@ -125,11 +126,25 @@ impl<T> Offer<T> {
     fn cancel_slow(self: Pin<&mut Self>, core: &Core<T>) {
         match mem::replace(self.project().stage, Stage::Done) {
             Stage::Waiting(key) => core.abandon_wait(key),
-            Stage::Deferred(item, _) | Stage::Willing(item, ..) => {
+            Stage::Deferred(item, ..) | Stage::Willing(item, ..) => {
                 core.count_cancelled(1);
                 core.drop_items([item]);
             }
             Stage::Offer(_) | Stage::Tracked(..) | Stage::Done => {}
+        }
+    }
+
+    /// What a push with a weigher begins with, and one that found no room at once goes on with.
+    fn poll_first(
+        self: Pin<&mut Self>,
+        core: &Core<T>,
+        item: T,
+        receipt: Option<Receipt>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), PushError<T>>> {
+        match core.weigh_in(item, receipt) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err((item, tag)) => self.poll_slow(core, item, tag, cx),
         }
     }
 
@@ -138,12 +153,12 @@ impl<T> Offer<T> {
         self: Pin<&mut Self>,
         core: &Core<T>,
         item: T,
-        receipt: Option<Receipt>,
+        tag: Tag,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), PushError<T>>> {
-        match core.offer(item, receipt) {
+        match core.offer(item, tag) {
             Ok(()) => Poll::Ready(Ok(())),
-            Err((item, receipt)) => self.poll_slow(core, item, receipt, cx),
+            Err((item, tag)) => self.poll_slow(core, item, tag, cx),
         }
     }
 
@@ -152,19 +167,19 @@ impl<T> Offer<T> {
         mut self: Pin<&mut Self>,
         core: &Core<T>,
         item: T,
-        receipt: Option<Receipt>,
+        tag: Tag,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), PushError<T>>> {
         // A loop of pushes that find no room must leave the flusher its turn on the same thread.
         let Poll::Ready(budget) = coop::poll_proceed(cx) else {
-            *self.as_mut().project().stage = Stage::Deferred(item, receipt);
+            *self.as_mut().project().stage = Stage::Deferred(item, tag.size, tag.receipt);
             return Poll::Pending;
         };
         budget.made_progress();
-        match core.admit(item, receipt) {
+        match core.admit(item, tag) {
             Admitted::Stored => Poll::Ready(Ok(())),
             Admitted::Refused(error) => Poll::Ready(Err(error)),
-            Admitted::Wait(item, receipt, limit) => self.wait(core, item, receipt, limit, cx),
+            Admitted::Wait(item, tag, limit) => self.wait(core, item, tag, limit, cx),
         }
     }
 
@@ -173,7 +188,7 @@ impl<T> Offer<T> {
         self: Pin<&mut Self>,
         core: &Core<T>,
         item: T,
-        receipt: Option<Receipt>,
+        tag: Tag,
         limit: Option<Duration>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), PushError<T>>> {
@@ -183,7 +198,7 @@ impl<T> Offer<T> {
             return Poll::Ready(Err(core.refuse(reason, item)));
         }
         *this.deadline = limit.and_then(|limit| core.now().after(limit));
-        match core.enqueue(Parked::single(item, receipt), cx.waker().clone()) {
+        match core.enqueue(Parked::single(item, tag), cx.waker().clone()) {
             Queued::Served => return Poll::Ready(Ok(())),
             Queued::Closed(parked) => {
                 let refused = parked.into_single().map(|item| core.refuse(RefuseReason::Closed, item));

@@ -110,21 +110,24 @@ impl<T, X> HeadGuard<'_, T, X> {
         }
     }
 
-    /// Stores `item` in room that is free, published or not.
-    pub(crate) fn place(&mut self, item: T) -> Result<Word, T> {
-        self.place_below(self.paid_limit(), item)
+    /// Stores `item`, of this size if sizes are remembered, in room that is free, published or not.
+    #[inline(always)]
+    pub(crate) fn place(&mut self, item: T, size: Option<u64>) -> Result<Word, T> {
+        self.place_below(self.paid_limit(), item, size)
     }
 
     /// Stores `item` for one that was given free in this section: one for one, so also while more is inside than the
     /// capacity.
-    pub(crate) fn place_instead(&mut self, item: T) -> Result<Word, T> {
+    #[inline(always)]
+    pub(crate) fn place_instead(&mut self, item: T, size: Option<u64>) -> Result<Word, T> {
         let limit = self.paid_limit();
         let above = if self.head.overhang == 0 { 0 } else { self.ring.shape.slots() - self.head.capacity };
-        self.place_below(self.ring.shape.advance(limit, above), item)
+        self.place_below(self.ring.shape.advance(limit, above), item, size)
     }
 
     /// `bound` is `gone + slots` at most.
-    fn place_below(&mut self, bound: Word, item: T) -> Result<Word, T> {
+    #[inline(always)]
+    fn place_below(&mut self, bound: Word, item: T, size: Option<u64>) -> Result<Word, T> {
         let mut word = self.tail();
         loop {
             if !self.is_below(word, bound) {
@@ -141,6 +144,9 @@ impl<T, X> HeadGuard<'_, T, X> {
             } else if let Err(now) = self.ring.swap_tail(word, next) {
                 word = now;
                 continue;
+            }
+            if let Some(size) = size {
+                self.ring.set_size(word, size);
             }
             self.ring.write(word, item);
             return Ok(word);
@@ -359,7 +365,7 @@ impl<T, X> HeadGuard<'_, T, X> {
 
     /// Whether the slot, which is `ahead` of the oldest place, is written.
     #[inline(always)]
-    fn is_written(&self, slot: &Slot<T>, ahead: u64) -> bool {
+    pub(super) fn is_written(&self, slot: &Slot<T>, ahead: u64) -> bool {
         // Ordering: Acquire, partner of the Release in `Ring::write`.
         let turn = slot.turn.load(Ordering::Acquire);
         let mark = || self.ring.shape.advance(self.head.taken, ahead).mark();

@@ -131,11 +131,11 @@ fn displacing_keeps_the_bound_and_the_order() {
         assert!((0..capacity).all(|i| ring.push(i).is_ok()));
         for i in capacity..10 * capacity {
             let mut head = ring.lock();
-            assert_eq!(head.place(i), Err(i));
+            assert_eq!(head.place(i, None), Err(i));
             let Popped::Item(victim) = head.pop() else { panic!("there is one") };
             assert_eq!(victim, i - capacity);
             head.free(1);
-            assert!(head.place(i).is_ok());
+            assert!(head.place(i, None).is_ok());
             head.publish();
         }
         assert_eq!(take(&ring, usize::MAX), (9 * capacity..10 * capacity).collect::<Vec<_>>());

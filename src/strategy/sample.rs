@@ -24,7 +24,8 @@ use crate::state::State;
 /// overload is; but one item then stands for all the overflow between two batches, so large batches make it coarse. For that
 /// a batch leaves one unit of the capacity alone: it has at most `capacity - 1` items, and 1 if the capacity is 1. When all
 /// the same nothing is buffered, since all places are in flight or reserved, the item is refused as full: with several calls
-/// of the sink at once keep all their batches together below the capacity.
+/// of the sink at once keep all their batches together below the capacity. With a [`weigher`](crate::Builder::weigher), an item
+/// that is too heavy for the place always leaves it to the youngest one.
 ///
 /// An item that is left out is refused as [`Sampled`](crate::PushError::Sampled); a kept one that goes later is evicted.
 pub struct Sample<T> {

@@ -300,7 +300,7 @@ impl<I: Item> Model<I> {
         let (id, item) = self.item();
         let fits = self.spare() > 0;
         let mut head = self.ring.lock();
-        match head.place(item) {
+        match head.place(item, None) {
             Ok(place) => {
                 assert!(fits, "stored without room");
                 assert_eq!(head.position(place), self.place);
@@ -320,7 +320,7 @@ impl<I: Item> Model<I> {
         let (id, item) = self.item();
         let mut head = self.ring.lock();
         head.free(1);
-        let place = head.place_instead(item).map_err(drop).expect("the place of the other");
+        let place = head.place_instead(item, None).map_err(drop).expect("the place of the other");
         assert_eq!(head.position(place), self.place);
         head.publish();
         drop(head);

@@ -64,7 +64,7 @@ impl Case {
         let share = |mark: u64| mark as f64 / 1000.0;
         let watermarks = Watermarks::new(share(self.marks[0]), share(self.marks[1])).expect("in order");
         let levels = Levels::new(watermarks, self.capacity as usize, self.batch as usize);
-        let (mut machine, cell) = (Machine::new(levels), StateCell::default());
+        let (mut machine, cell) = (Machine::new(levels), StateCell::new(false));
         let (mut state, mut depth, mut changes) = (State::Normal, 0, [[0; 5]; 5]);
         for (i, step) in steps.chunks_exact(2).enumerate() {
             let before = depth;

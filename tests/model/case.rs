@@ -28,6 +28,16 @@ pub struct Config {
     /// Some items panic when they are dropped.
     pub drop_panics: bool,
     pub ending: Ending,
+    /// By weight, with a weigher.
+    pub bounds: Option<Bounds>,
+}
+
+/// The bounds by weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub capacity: u64,
+    pub item: u64,
+    pub batch: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,6 +212,16 @@ pub const LATER_KINDS: std::ops::RangeInclusive<u8> = 233..=245;
 
 /// Likewise the bytes of the batches with more than one call at once, half of them with batches that are bisected.
 pub const SLOTS: std::ops::RangeInclusive<u8> = 233..=238;
+/// Likewise the bytes of the bounds by weight, in the place of the flush timeout.
+pub const WEIGHED: std::ops::RangeInclusive<u8> = 244..=248;
+
+const BOUNDS: [Bounds; 5] = [
+    Bounds { capacity: 10, item: 10, batch: None },
+    Bounds { capacity: 20, item: 6, batch: Some(5) },
+    Bounds { capacity: 6, item: 4, batch: Some(4) },
+    Bounds { capacity: 3, item: 3, batch: Some(2) },
+    Bounds { capacity: 40, item: 9, batch: Some(9) },
+];
 
 const KINDS: [Kind; 13] = [
     Kind::Sample { rates: [1, 2, 3], by: Draws::Seed(1) },
@@ -270,6 +290,7 @@ impl Config {
             hook: pick(&[Hook::Notes, Hook::None, Hook::Panics, Hook::Pushes], flags),
             drop_panics: flags & 4 != 0,
             ending: pick(&[Ending::Drain, Ending::Deadline, Ending::DropFlusher, Ending::DropHandles], ending),
+            bounds: WEIGHED.contains(&timeout).then(|| BOUNDS[usize::from(timeout - WEIGHED.start())]),
         }
     }
 }

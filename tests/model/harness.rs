@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use backpressure::{
-    Admission, BackpressureController, Flusher, Permit, Pressure, ReserveError, Retry, Sample, State, StateWatch,
-    Strategy, Watermarks,
+    Admission, BackpressureController, Builder, Flusher, Permit, Pressure, ReserveError, Retry, Sample, State,
+    StateWatch, Strategy, Watermarks,
 };
 use tokio::task::coop;
 
@@ -18,6 +18,7 @@ use super::case::{Case, Config, Hook, Limit, Op, Outcome};
 use super::fates::Tracked;
 use super::oracle::{Fid, Oracle};
 use super::oracle_waits::{All, Expect, Pending, Stage};
+use super::oracle_weights::weight_of;
 use super::settings::{retry, strategy};
 use super::sink::Sink;
 use super::slots::{Done, Slot, Source, duration};
@@ -75,6 +76,12 @@ impl Harness {
             .fixed(config.batch, duration(config.linger))
             .flush_timeout(duration(config.flush_timeout));
         builder = builder.retry(retry(config.attempts)).bisect(config.bisect);
+        if let Some(bounds) = config.bounds {
+            let weigh =
+                |token: &Token| weight_of(token.id).unwrap_or_else(|| panic!("expected: a weigher that panics"));
+            builder = builder.weigher(weigh).capacity_weight(bounds.capacity).max_item_weight(bounds.item);
+            builder = bounds.batch.into_iter().fold(builder, Builder::max_batch_weight);
+        }
         if config.hook != Hook::None {
             let (world, hook) = (Arc::downgrade(&world), config.hook);
             builder = builder.on_loss(move |loss| {
@@ -161,6 +168,7 @@ impl Harness {
             Op::Send(index) => {
                 if let Some(at) = pick(&self.permits, index) {
                     let token = self.world.new_token();
+                    self.oracle.weigh(token.id);
                     self.oracle.send(token.id);
                     self.permits.remove(at).send(token);
                 }
@@ -239,7 +247,7 @@ impl Harness {
     }
 
     fn try_reserve(&mut self) {
-        let expected = match (self.oracle.is_closed, self.oracle.room()) {
+        let expected = match (self.oracle.is_closed, self.oracle.places_for_newcomer()) {
             (true, _) => Err(ReserveError::Closed),
             (false, 0) => Err(ReserveError::Full),
             (false, _) => Ok(()),
@@ -248,6 +256,7 @@ impl Harness {
         assert_eq!(result.as_ref().map(drop).map_err(|error| *error), expected, "try_reserve");
         if let Ok(permit) = result {
             self.oracle.reserved += 1;
+            self.oracle.weighed.reserved += self.oracle.permit_size();
             self.oracle.note_peak();
             self.oracle.observe();
             self.permits.push(permit);
@@ -463,7 +472,7 @@ impl Harness {
         let reserved = self.oracle.reserved as usize;
         assert_eq!((main.depth(), main.len(), main.is_empty()), (depth, depth - reserved, depth == 0));
         assert!(depth <= main.max_capacity());
-        assert_eq!(main.capacity(), self.oracle.capacity);
+        assert_eq!((main.capacity(), main.weight()), (self.oracle.capacity, self.oracle.inside()));
         assert_eq!((main.state(), self.watch.current()), (snapshot.state, snapshot.state));
         assert_eq!((main.is_closed(), main.is_paused()), (self.oracle.is_closed, self.oracle.is_paused));
         assert!((0.0..=1.0).contains(&main.pressure()));

@@ -13,11 +13,12 @@ mod oracle;
 mod oracle_ends;
 mod oracle_offers;
 mod oracle_waits;
+mod oracle_weights;
 mod settings;
 mod sink;
 mod slots;
 mod world;
 
-pub use self::case::{Case, LATER, LATER_KINDS, SET_CAPACITY, SLOTS};
+pub use self::case::{Case, LATER, LATER_KINDS, SET_CAPACITY, SLOTS, WEIGHED};
 pub use self::harness::run;
 pub use self::world::{silence_expected_panics, verdict};

@@ -7,6 +7,7 @@ use backpressure::{BatchId, BuildError, FlushReason, FlushReport, LossReason, Re
 use super::case::{Config, Hook, Kind, Levers, Millis, Outcome};
 use super::oracle_offers::Asked;
 use super::oracle_waits::{Pending, Stage};
+use super::oracle_weights::Weighed;
 use super::world::{Calling, Id};
 
 /// Names a future of the run.
@@ -27,6 +28,7 @@ pub struct Oracle {
     pub pending: HashMap<Fid, Pending>,
     pub queue: VecDeque<Fid>,
     pub reserved: u64,
+    pub weighed: Weighed,
     pub is_closed: bool,
     pub is_paused: bool,
     pub is_finished: bool,
@@ -172,6 +174,7 @@ impl Oracle {
             pending: HashMap::new(),
             queue: VecDeque::new(),
             reserved: 0,
+            weighed: Weighed::default(),
             is_closed: false,
             is_paused: false,
             is_finished: false,
@@ -261,11 +264,14 @@ impl Oracle {
     /// Nothing that is inside is touched; reservations that can never be granted any more are told so.
     fn set_capacity(&mut self, to: usize) {
         self.capacity = to;
+        let size = self.permit_size();
         for fid in self.queue.clone() {
             let Some(Pending::Reserve { places, granted, wait }) = self.pending.get_mut(&fid) else { continue };
             if *places > to as u64 {
                 *wait = Stage::Unfit { most: to };
-                self.reserved -= std::mem::take(granted);
+                let granted = std::mem::take(granted);
+                self.reserved -= granted;
+                self.weighed.reserved -= granted * size;
                 self.queue.retain(|queued| *queued != fid);
             }
         }
@@ -291,6 +297,7 @@ impl Oracle {
         self.accepted_at.insert(id, self.now);
         self.count.accepted += 1;
         self.buffered.push_back(id);
+        self.count_accepted(id);
         self.note_peak();
     }
 
@@ -316,6 +323,7 @@ impl Oracle {
     /// An accepted item is settled: it has left its list already. `None` is delivered.
     pub fn settle(&mut self, id: Id, loss: Option<LossReason>, said: Said) {
         let seq = self.seqs[&id];
+        self.count_settled(id, loss);
         match loss {
             None => self.count.delivered += 1,
             Some(reason) => *self.count.lost.entry(reason).or_default() += 1,
@@ -379,6 +387,7 @@ impl Oracle {
             Some(index) => index,
             None => {
                 self.check_taking(items.len(), reason);
+                self.weighed.is_short = false;
                 let taken: Vec<_> = self.buffered.drain(..items.len()).collect();
                 let lost_before = self.take_untold_losses();
                 self.flights.push_back(Flight::new(taken, lost_before, self.now));
@@ -421,12 +430,12 @@ impl Oracle {
     fn check_taking(&self, len: usize, reason: FlushReason) {
         assert!(len <= self.batch(), "a batch of {len}");
         assert!(len <= self.buffered.len(), "the sink has items that nobody pushed");
-        assert_eq!(len, self.batch().min(self.buffered.len()), "all that is there leaves, at most a batch");
+        assert_eq!(len, self.batch_length(), "all that is there leaves, at most a batch");
         let is_flushing = self.is_flushing();
         assert!(!self.is_paused || self.is_closed || is_flushing, "a batch left a paused buffer");
         match reason {
-            FlushReason::Full => assert_eq!(len, self.batch()),
-            FlushReason::Room => assert!(self.room() == 0 || !self.queue.is_empty()),
+            FlushReason::Full => assert!(self.is_batch_full()),
+            FlushReason::Room => assert!(self.is_tight()),
             FlushReason::Flush => assert!(is_flushing),
             FlushReason::Drain => assert!(self.is_closed),
             FlushReason::Linger => assert!(self.config.linger.is_some()),
@@ -462,7 +471,7 @@ impl Oracle {
             self.level = State::Draining as usize;
             return;
         }
-        let (depth, capacity) = (self.depth(), self.capacity as f64);
+        let (depth, capacity) = (self.fullness(), self.capacity as f64);
         let share = depth as f64 / capacity;
         let marks = [self.config.marks.0, self.config.marks.1, 1.0];
         let batch = self.batch_limit() as f64;
@@ -500,6 +509,7 @@ impl Oracle {
             ("closed", refused(RefuseReason::Closed), snapshot.refused.closed),
             ("sampled", refused(RefuseReason::Sampled), snapshot.refused.sampled),
             ("sample_rate", u64::from(self.sample_rate()), u64::from(snapshot.sample_rate)),
+            ("too_large", refused(RefuseReason::TooLarge), snapshot.refused.too_large),
             ("would_deadlock", refused(RefuseReason::WouldDeadlock), snapshot.refused.would_deadlock),
             ("refused", count.refused.values().sum(), snapshot.refused.total()),
             ("cancelled", count.cancelled, snapshot.cancelled),
@@ -530,6 +540,7 @@ impl Oracle {
         for (name, ours, theirs) in ours {
             assert_eq!(ours, theirs, "{name}: ours against theirs\n{snapshot:#?}");
         }
+        self.compare_weights(snapshot);
         self.check_state(snapshot);
     }
 

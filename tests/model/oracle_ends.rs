@@ -227,13 +227,18 @@ impl Oracle {
         if std::mem::replace(&mut self.is_closed, true) {
             return;
         }
+        let size = self.permit_size();
         for fid in std::mem::take(&mut self.queue) {
             let Some(mut pending) = self.pending.remove(&fid) else { continue };
             *pending.wait() = Stage::Shut;
             match &mut pending {
                 Pending::Push { .. } => self.refuse(backpressure::RefuseReason::Closed, 1),
                 Pending::All(all) => self.refuse(backpressure::RefuseReason::Closed, all.chunk.len()),
-                Pending::Reserve { granted, .. } => self.reserved -= std::mem::take(granted),
+                Pending::Reserve { granted, .. } => {
+                    let granted = std::mem::take(granted);
+                    self.reserved -= granted;
+                    self.weighed.reserved -= granted * size;
+                }
                 Pending::Flush | Pending::Drain { .. } => {}
             }
             self.pending.insert(fid, pending);
@@ -328,7 +333,13 @@ impl Oracle {
     pub fn send(&mut self, id: Id) {
         self.count.offered += 1;
         self.reserved -= 1;
+        self.weighed.reserved -= self.permit_size();
+        if self.size(id) > self.permit_size() {
+            self.send_too_heavy(id);
+            return self.follow_queue();
+        }
         self.replace(id);
+        self.follow_queue();
         if self.is_finished {
             self.buffered.clear();
             self.settle(id, Some(LossReason::Abandoned), None);
@@ -338,11 +349,13 @@ impl Oracle {
 
     pub fn release(&mut self, n: u64) {
         self.reserved -= n;
+        self.weighed.reserved -= n * self.permit_size();
         self.serve();
         self.observe();
     }
 
     pub fn purge(&mut self) -> Vec<Id> {
+        self.weighed.is_short = false;
         let purged: Vec<_> = self.buffered.drain(..).collect();
         for &id in &purged {
             self.settle(id, Some(LossReason::Purged), None);
@@ -382,8 +395,8 @@ impl Oracle {
         if self.is_paused {
             return;
         }
-        assert!(self.buffered.len() < self.batch(), "a full batch waits");
-        assert!(self.queue.is_empty() && self.room() > 0, "room is wanted, and items wait");
+        assert!(!self.is_batch_full(), "a full batch waits");
+        assert!(!self.is_tight(), "room is wanted, and items wait");
         let due = self.config.linger.map(|linger| self.accepted_at[oldest] + linger);
         assert!(due.is_none_or(|due| due > self.now), "an item has waited for longer than the linger");
     }

@@ -41,7 +41,9 @@ impl Oracle {
     pub fn offer(&mut self, id: Id, in_hook: bool) -> Offer {
         let offer = if self.is_closed {
             Offer::Refused(RefuseReason::Closed)
-        } else if self.room() > 0 && !self.is_asked() {
+        } else if self.is_too_heavy(id) {
+            Offer::Refused(RefuseReason::TooLarge)
+        } else if !self.is_asked() && self.tries(id) {
             self.store(id)
         } else {
             self.ask(id, in_hook)
@@ -57,11 +59,11 @@ impl Oracle {
     fn ask(&mut self, id: Id, in_hook: bool) -> Offer {
         match self.decide(id) {
             Decision::Refuse(reason) => Offer::Refused(reason),
-            Decision::Keep { draw, .. } if self.room() > 0 => {
+            Decision::Keep { draw, .. } if self.tries(id) => {
                 self.weights.insert(id, u64::from(draw.rate));
                 self.store(id)
             }
-            _ if self.room() > 0 => self.store(id),
+            _ if self.tries(id) => self.store(id),
             Decision::Wait(limit) => Offer::Wait(limit),
             Decision::Evict if !in_hook => self.evict(id),
             Decision::Keep { draw, shares: true } if !in_hook => self.merge(id, draw),
@@ -154,24 +156,32 @@ impl Oracle {
 
     /// One for one, whoever waits.
     fn evict(&mut self, id: Id) -> Offer {
-        let Some(victim) = self.buffered.pop_front() else { return Offer::Refused(RefuseReason::Full) };
-        self.settle(victim, Some(LossReason::Evicted), None);
-        self.lose(victim, LossReason::Evicted);
+        let Some(victims) = self.victims_for(id) else { return Offer::Refused(RefuseReason::Full) };
+        for victim in self.buffered.drain(..victims).collect::<Vec<_>>() {
+            self.settle(victim, Some(LossReason::Evicted), None);
+            self.lose(victim, LossReason::Evicted);
+        }
         self.replace(id);
+        if self.bounds().is_some() {
+            self.serve();
+        }
         Offer::Stored
     }
 
     /// Of an item that was kept and the youngest one there is room for one: it stands for both.
     fn merge(&mut self, id: Id, draw: Draw) -> Offer {
-        let Some(youngest) = self.buffered.pop_back() else { return Offer::Refused(RefuseReason::Full) };
+        let Some(&youngest) = self.buffered.back() else { return Offer::Refused(RefuseReason::Full) };
         let (old, new) = (self.weight(youngest), u64::from(draw.rate));
-        let stays = if draw.prefers_new(old, new) { id } else { youngest };
-        self.weights.insert(stays, old + new);
-        if stays == youngest {
-            self.buffered.push_back(youngest);
+        let is_new = draw.prefers_new(old, new) && self.may_replace(youngest, id);
+        self.weights.insert(if is_new { id } else { youngest }, old + new);
+        if !is_new {
             return Offer::Refused(RefuseReason::Sampled);
         }
+        self.buffered.pop_back();
         self.displace(youngest, id);
+        if self.bounds().is_some() {
+            self.serve();
+        }
         Offer::Stored
     }
 
@@ -199,6 +209,7 @@ impl Oracle {
 
     pub fn try_push(&mut self, id: Id, in_hook: bool) -> Result<(), RefuseReason> {
         self.count.offered += 1;
+        self.weigh(id);
         match self.offer(id, in_hook) {
             Offer::Stored => Ok(()),
             Offer::Refused(reason) => Err(reason),
@@ -220,6 +231,7 @@ impl Oracle {
             self.try_push(id, true)
         } else {
             self.count.offered += 1;
+            self.weigh(id);
             match self.offer(id, false) {
                 Offer::Stored => Ok(()),
                 Offer::Refused(reason) => Err(reason),

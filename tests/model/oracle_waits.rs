@@ -44,6 +44,8 @@ pub struct All {
     pub accepted: usize,
     pub wait: Stage,
     pub has_panicked: bool,
+    /// Pulled after the chunk, and too heavy.
+    heavy: Option<Id>,
     is_exhausted: bool,
 }
 
@@ -69,12 +71,12 @@ impl All {
             accepted: 0,
             wait: Stage::Fresh,
             has_panicked: false,
+            heavy: None,
             is_exhausted: false,
         }
     }
 
-    fn pull(&mut self) -> u64 {
-        let before = self.chunk.len();
+    fn pull(&mut self, oracle: &mut Oracle) {
         while self.chunk.len() < 64 {
             if self.panics_at == Some(self.next) {
                 self.has_panicked = true;
@@ -84,10 +86,16 @@ impl All {
                 self.is_exhausted = true;
                 break;
             }
-            self.chunk.push_back(self.next);
+            let id = self.next;
             self.next += 1;
+            oracle.count.offered += 1;
+            oracle.weigh(id);
+            if oracle.is_too_heavy(id) {
+                self.heavy = Some(id);
+                break;
+            }
+            self.chunk.push_back(id);
         }
-        (self.chunk.len() - before) as u64
     }
 }
 
@@ -106,7 +114,10 @@ impl Oracle {
     pub fn deferred(&self) -> u64 {
         let items = |pending: &Pending| match pending {
             Pending::Push { wait: Stage::Deferred, .. } => 1,
-            Pending::All(all) if all.wait == Stage::Deferred => all.chunk.len() as u64,
+            Pending::All(all) => {
+                let chunk = if all.wait == Stage::Deferred { all.chunk.len() } else { 0 };
+                (chunk + usize::from(all.heavy.is_some())) as u64
+            }
             _ => 0,
         };
         self.pending.values().map(items).sum()
@@ -116,7 +127,15 @@ impl Oracle {
     pub fn serve(&mut self) {
         while self.room() > 0 {
             let Some(&fid) = self.queue.front() else { return };
-            let room = self.room();
+            let (free, size) = (self.places(), self.permit_size());
+            let head = match &self.pending[&fid] {
+                Pending::Push { id, .. } => Some(*id),
+                Pending::All(all) => all.chunk.front().copied(),
+                _ => None,
+            };
+            if head.map_or(free == 0, |id| self.size(id) > self.spare()) {
+                return;
+            }
             let Some(mut pending) = self.pending.remove(&fid) else { panic!("{fid} is queued and gone") };
             let is_served = match &mut pending {
                 Pending::Push { id, .. } => {
@@ -131,9 +150,10 @@ impl Oracle {
                     all.chunk.is_empty()
                 }
                 Pending::Reserve { places, granted, .. } => {
-                    let more = room.min(*places - *granted);
+                    let more = free.min(*places - *granted);
                     *granted += more;
                     self.reserved += more;
+                    self.weighed.reserved += more * size;
                     self.note_peak();
                     granted == places
                 }
@@ -173,13 +193,17 @@ impl Oracle {
                 }
                 self.leave(fid);
                 self.refuse(RefuseReason::TimedOut, 1);
+                self.follow_queue();
                 return Expect::Pushed(Err(RefuseReason::TimedOut));
             }
-            Stage::Fresh => self.count.offered += 1,
+            Stage::Fresh => {
+                self.count.offered += 1;
+                self.weigh(id);
+            }
             Stage::Deferred => {}
             Stage::Unfit { .. } => panic!("an item fits"),
         }
-        if is_exhausted && (self.is_closed || self.room() == 0 || self.is_asked()) {
+        if is_exhausted && (self.is_closed || self.is_asked() || !self.tries(id)) {
             *wait = Stage::Deferred;
             return Expect::Pending;
         }
@@ -194,6 +218,7 @@ impl Oracle {
                 }
                 *wait = Stage::Queued { deadline: limit.map(|limit| self.now + limit) };
                 self.queue.push_back(fid);
+                self.observe();
                 Expect::Pending
             }
         }
@@ -208,6 +233,7 @@ impl Oracle {
                     }
                     self.leave(fid);
                     self.refuse(RefuseReason::TimedOut, all.chunk.len());
+                    self.follow_queue();
                     return self.end_all(all, RefuseReason::TimedOut);
                 }
                 Stage::Shut => return self.end_all(all, RefuseReason::Closed),
@@ -215,20 +241,30 @@ impl Oracle {
                 Stage::Unfit { .. } => panic!("an item fits"),
             }
             if all.chunk.is_empty() {
+                if all.heavy.is_some() {
+                    let reason = if self.is_closed { RefuseReason::Closed } else { RefuseReason::TooLarge };
+                    return self.end_all(all, reason);
+                }
                 if all.has_panicked {
                     return Expect::Panic;
                 }
                 if all.is_exhausted {
                     return Expect::All(Ok(all.accepted));
                 }
-                self.count.offered += all.pull();
+                all.pull(self);
                 continue;
             }
-            // In one claim, whatever state it leads to.
-            while !self.is_closed && self.room() > 0 && !self.is_asked() {
-                let Some(id) = all.chunk.pop_front() else { break };
+            // In one claim, whatever state it leads to; weighed ones in one each.
+            while let Some(&id) = all.chunk.front() {
+                if self.is_closed || self.is_asked() || !self.tries(id) {
+                    break;
+                }
+                all.chunk.pop_front();
                 self.accept(id);
                 all.accepted += 1;
+                if self.bounds().is_some() {
+                    self.observe();
+                }
             }
             self.observe();
             let Some(&first) = all.chunk.front() else { continue };
@@ -258,17 +294,22 @@ impl Oracle {
                 Offer::Wait(limit) => {
                     all.wait = Stage::Queued { deadline: limit.map(|limit| self.now + limit) };
                     self.queue.push_back(fid);
+                    self.observe();
                     return Expect::Pending;
                 }
             }
         }
     }
 
-    fn end_all(&self, all: &mut All, reason: RefuseReason) -> Expect {
+    fn end_all(&mut self, all: &mut All, reason: RefuseReason) -> Expect {
         if all.has_panicked {
             return Expect::Panic;
         }
-        Expect::All(Err((reason, all.accepted, all.chunk.drain(..).chain(all.next..all.end).collect())))
+        let heavy = all.heavy.take();
+        self.refuse(reason, usize::from(heavy.is_some()));
+        // The rest is not asked for any further than it panics.
+        let rest = all.next..all.panics_at.unwrap_or(all.end);
+        Expect::All(Err((reason, all.accepted, all.chunk.drain(..).chain(heavy).chain(rest).collect())))
     }
 
     fn poll_reserve(&mut self, fid: Fid, n: u64, granted: &mut u64, wait: &mut Stage, is_exhausted: bool) -> Expect {
@@ -280,12 +321,16 @@ impl Oracle {
             Stage::Queued { .. } => return Expect::Pending,
             Stage::Fresh | Stage::Deferred => {}
         }
-        if n > self.capacity as u64 {
-            return too_many(self.capacity);
+        let size = self.permit_size();
+        let by_weight = self.bounds().map_or(u64::MAX, |bounds| bounds.capacity / size);
+        let most = by_weight.min(self.capacity as u64);
+        if n > most {
+            return too_many(most as usize);
         }
-        if n == 0 || !self.is_closed && self.room() >= n {
+        if n == 0 || !self.is_closed && self.places_for_newcomer() >= n {
             assert!(n == 0 || self.queue.is_empty(), "free room and a waiter");
             self.reserved += n;
+            self.weighed.reserved += n * size;
             self.note_peak();
             self.observe();
             return Expect::Reserved(Ok(n as usize));
@@ -296,12 +341,13 @@ impl Oracle {
         if self.is_closed {
             return Expect::Reserved(Err(ReserveError::Closed));
         }
-        *granted = self.room();
+        *granted = self.places_for_newcomer().min(n);
         self.reserved += *granted;
+        self.weighed.reserved += *granted * size;
         self.note_peak();
-        self.observe();
         *wait = Stage::Queued { deadline: None };
         self.queue.push_back(fid);
+        self.observe();
         Expect::Pending
     }
 
@@ -337,11 +383,18 @@ impl Oracle {
             self.leave(fid);
         }
         match pending {
-            Pending::Push { wait, .. } => self.count.cancelled += u64::from(is_queued || wait == Stage::Deferred),
-            Pending::All(all) if all.wait == Stage::Shut => {}
-            Pending::All(all) => self.count.cancelled += all.chunk.len() as u64,
+            Pending::Push { wait, .. } => {
+                self.count.cancelled += u64::from(is_queued || wait == Stage::Deferred);
+                self.follow_queue();
+            }
+            Pending::All(all) => {
+                let chunk = if all.wait == Stage::Shut { 0 } else { all.chunk.len() };
+                self.count.cancelled += (chunk + usize::from(all.heavy.is_some())) as u64;
+                self.follow_queue();
+            }
             Pending::Reserve { granted, .. } => {
                 self.reserved -= granted;
+                self.weighed.reserved -= granted * self.permit_size();
                 self.serve();
                 self.observe();
             }

@@ -20,7 +20,7 @@ impl Rig {
     fn merge(&self, mut item: u32, weight: u64, prefers_new: bool) -> Shared {
         for _ in 0..2 {
             let mut locked = self.gate.lock();
-            let merged = locked.merge(item, &mut Tag { weight, receipt: None }, |_, _| prefers_new);
+            let merged = locked.merge(item, &mut Tag { weight, ..Tag::PLAIN }, |_, _| prefers_new);
             self.apply(locked.finish());
             match merged {
                 Merged::Stored => return Shared::Stored,

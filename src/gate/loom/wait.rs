@@ -80,7 +80,7 @@ fn release_to_reservation(capacity: usize) -> impl Fn() + Send + Sync + 'static 
         rig.release(1);
         assert!(!join(producer), "the place is the waiter's");
         assert!(waiter.is_woken());
-        assert!(matches!(rig.look(&waiter), Wait::Served(parked) if parked.granted() == 1));
+        assert!(matches!(rig.look(&waiter), Wait::Served(parked) if parked.granted() == (1, 0)));
     }
 }
 
@@ -97,7 +97,7 @@ fn granted_in_part(capacity: usize) -> impl Fn() + Send + Sync + 'static {
         }
         assert!(!join(producer), "every place that comes free is the waiter's");
         assert!(waiter.is_woken());
-        assert!(matches!(rig.look(&waiter), Wait::Served(parked) if parked.granted() == capacity as u64));
+        assert!(matches!(rig.look(&waiter), Wait::Served(parked) if parked.granted() == (capacity as u64, 0)));
     }
 }
 
@@ -124,12 +124,12 @@ fn cancel_against_settle(capacity: usize) -> impl Fn() + Send + Sync + 'static {
 fn cancel_bulk(capacity: usize) -> impl Fn() + Send + Sync + 'static {
     move || {
         let rig = Rig::in_flight(capacity);
-        let waiter = rig.wait(Parked::Many(VecDeque::from([100, 101, 102])));
+        let waiter = rig.wait(Parked::Many(VecDeque::from([100, 101, 102]), VecDeque::new()));
         let settler = rig.spawn(|rig| {
             rig.settle(1);
             rig.settle(1);
         });
-        let Wait::Shut(Parked::Many(rest)) = rig.leave(waiter.key) else { panic!("there was no room for all") };
+        let Wait::Shut(Parked::Many(rest, _)) = rig.leave(waiter.key) else { panic!("there was no room for all") };
         join(settler);
         assert_eq!(rig.gate.lock().desk().ledger.cancelled, rest.len() as u64, "cancelled what came back");
         assert_eq!(

@@ -288,6 +288,7 @@ impl Sim {
                 is_closed: false,
                 is_paused: false,
                 max_batch: self.setup.max_batch,
+                fits: u64::MAX,
                 linger: Duration::ZERO,
                 aim: Some(self.setup.aim()),
                 calls: self.calls,

@@ -24,6 +24,7 @@ fn view(buffered: u64) -> View {
         aim: Some(AIM),
         calls: 0,
         slots: 1,
+        fits: u64::MAX,
         again: None,
     }
 }
@@ -286,6 +287,7 @@ fn extremes_leave_it_within_its_bounds() {
                 is_closed: draw(16) == 0,
                 is_paused: draw(8) == 0,
                 max_batch: counts[draw(5)],
+                fits: counts[draw(5)].max(1),
                 linger: spans[draw(5)],
                 aim: if draw(20) == 0 { None } else { Some(aim) },
                 calls,

@@ -103,14 +103,14 @@ impl Pair {
         let item = self.item();
         let mut head = self.ring.lock();
         if self.capacity > self.depth() {
-            assert!(head.place(item).is_ok());
+            assert!(head.place(item, None).is_ok());
             self.buffered.push_back(item);
             return;
         }
-        assert_eq!(head.place(item), Err(item));
+        assert_eq!(head.place(item, None), Err(item));
         let Popped::Item(victim) = head.pop() else { return assert!(self.buffered.is_empty()) };
         head.free(1);
-        assert!(head.place_instead(item).is_ok(), "one for one");
+        assert!(head.place_instead(item, None).is_ok(), "one for one");
         head.publish();
         assert_eq!(self.buffered.pop_front(), Some(victim));
         self.buffered.push_back(item);
@@ -214,7 +214,7 @@ fn room_that_a_larger_capacity_brings_is_owed_first() {
     assert_eq!(ring.push(0), Ok(false));
     head.set_capacity(3);
     assert_eq!(ring.push(9), Err(9), "not published yet");
-    assert!(head.place(1).is_ok());
+    assert!(head.place(1, None).is_ok());
     assert_eq!(head.grant(5), 1);
     head.publish();
     assert_eq!(ring.push(9), Err(9), "all was handed over");
