@@ -565,3 +565,19 @@ impl fmt::Display for RetriesExhausted {
 }
 
 impl Error for RetriesExhausted {}
+
+/// An identity of [`Snapshot`](crate::Snapshot) that does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditError {
+    pub(crate) identity: &'static str,
+    pub(crate) left: u128,
+    pub(crate) right: u128,
+}
+
+impl fmt::Display for AuditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} against {}", self.identity, self.left, self.right)
+    }
+}
+
+impl Error for AuditError {}

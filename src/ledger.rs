@@ -6,7 +6,6 @@
 mod weights;
 
 use std::error::Error;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +13,7 @@ use std::task::Waker;
 
 use self::weights::Sums;
 pub use self::weights::Weights;
-use crate::error::{LossReason, RefuseReason};
+use crate::error::{AuditError, LossReason, RefuseReason};
 use crate::receipt::Fate;
 use crate::state::{State, Transitions};
 use crate::sync::{CachePadded, Fault, STRIPES, fault, stripe};
@@ -31,6 +30,8 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
+    const COUNT: usize = Self::Abandoned as usize + 1;
+
     /// What a receipt tells of it.
     pub(crate) fn fate(self, error: Option<&Arc<dyn Error + Send + Sync>>) -> Fate {
         let reason = match self {
@@ -441,22 +442,6 @@ impl Snapshot {
         self.weights.as_ref().map_or(Ok(()), Weights::audit)
     }
 }
-
-/// An identity of [`Snapshot`] that does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuditError {
-    identity: &'static str,
-    left: u128,
-    right: u128,
-}
-
-impl fmt::Display for AuditError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} against {}", self.identity, self.left, self.right)
-    }
-}
-
-impl Error for AuditError {}
 
 #[cfg(test)]
 mod tests {

@@ -70,15 +70,15 @@ pub use crate::core::{Ages, Changes, Loss};
 pub use crate::dead_letters::DeadLetter;
 pub use crate::drain::Drain;
 pub use crate::error::{
-    BoxError, BuildError, DriveError, FlushError, FlushTimedOut, ItemOutcome, LossReason, PushAllError, PushError,
-    RefuseReason, ReserveError, RetriesExhausted, SinkPanicked, WouldDeadlock, WrongOutcomes,
+    AuditError, BoxError, BuildError, DriveError, FlushError, FlushTimedOut, ItemOutcome, LossReason, PushAllError,
+    PushError, RefuseReason, ReserveError, RetriesExhausted, SinkPanicked, WouldDeadlock, WrongOutcomes,
 };
 pub use crate::explain::{Explanation, PastDecision};
 pub use crate::flush::Flush;
 pub use crate::flusher::{Flusher, MAX_CONCURRENCY};
 pub use crate::gate::MAX_CAPACITY_WEIGHT;
 pub use crate::health::{Health, HealthReason, HealthStatus};
-pub use crate::ledger::{AuditError, Flushes, Losses, Refused, Snapshot, Weights};
+pub use crate::ledger::{Flushes, Losses, Refused, Snapshot, Weights};
 pub use crate::pace::{Decision, DecisionReason, FlushReason};
 pub use crate::permit::{Permit, Permits, Reserve, ReserveMany};
 pub use crate::pull::Batches;

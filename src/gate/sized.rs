@@ -414,7 +414,7 @@ impl<'a, T, R> Locked<'a, T, R> {
             delivered: sums.get(Outcome::Delivered),
             failed: sums.get(Outcome::Failed),
             evicted: sums.get(Outcome::Evicted),
-            expired: 0,
+            expired: sums.get(Outcome::Expired),
             purged: sums.get(Outcome::Purged),
             abandoned: sums.get(Outcome::Abandoned),
         })

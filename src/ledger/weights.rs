@@ -1,11 +1,12 @@
 //! The accounts by weight, with a weigher.
 
-use super::{AuditError, Outcome};
+use super::Outcome;
+use crate::error::AuditError;
 
 /// What became of accepted items, by weight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
-    by_outcome: [u128; 5],
+    by_outcome: [u128; Outcome::COUNT],
 }
 
 impl Sums {
