@@ -66,7 +66,7 @@ type Parts<T> = (Arc<Core<T>>, Box<dyn Pace>);
 /// | `max_delay`     | none: the capacity is as it was set | an error      | none |
 /// | `drain_on_drop` | 25 s                              | nothing is waited for | for ever |
 /// | `weigher`       | none: items have no weight        | a weight like any other | the item is refused |
-/// | `capacity_weight` | [`MAX_CAPACITY_WEIGHT`]         | an error        | an error above [`MAX_CAPACITY_WEIGHT`] |
+/// | `capacity_weight` | [`MAX_CAPACITY_WEIGHT`](crate::MAX_CAPACITY_WEIGHT)         | an error        | an error above [`MAX_CAPACITY_WEIGHT`](crate::MAX_CAPACITY_WEIGHT) |
 /// | `max_item_weight` | the capacity by weight          | an error        | an error above the capacity by weight |
 /// | `max_batch_weight`| no bound                        | an error        | no bound |
 #[must_use = "a builder builds nothing by itself"]

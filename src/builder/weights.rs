@@ -8,7 +8,7 @@ impl<T> Builder<T> {
     /// Says how heavy an item is, in whatever unit: bytes, columns, money. Default: items have no weight.
     ///
     /// With it the buffer is bounded by weight, too, in flight included: see [`capacity_weight`](Self::capacity_weight). An
-    /// item that does not fit is treated as one that finds no place; [`DropOldest`](Strategy::DropOldest) evicts as many as it
+    /// item that does not fit is treated as one that finds no place; [`DropOldest`](crate::Strategy::DropOldest) evicts as many as it
     /// needs and no more. Producers that wait are served in the order of their arrival, whatever they weigh: a heavy one at the
     /// head keeps lighter ones behind it waiting, until it is in or gives up. Watermarks and the state go by items or by
     /// weight, whichever is the higher share, and the state is Blocked while anybody waits. A push then costs two swaps
@@ -43,7 +43,7 @@ impl<T> Builder<T> {
     /// The most that may be reserved, buffered and in flight together by weight, batches that wait for a retry included; in
     /// `1 ..=` [`MAX_CAPACITY_WEIGHT`]. Needs a [`weigher`](Self::weigher). Default: `MAX_CAPACITY_WEIGHT`.
     ///
-    /// It stays what it is: [`set_capacity`](BackpressureController::set_capacity) changes the bound in items alone.
+    /// It stays what it is: [`set_capacity`](crate::BackpressureController::set_capacity) changes the bound in items alone.
     pub fn capacity_weight(mut self, weight: u64) -> Self {
         self.capacity_weight = Some(weight);
         self
@@ -53,8 +53,8 @@ impl<T> Builder<T> {
     /// [`TooLarge`](crate::PushError::TooLarge) at once, whatever room there is, and keeps nobody waiting. Needs a
     /// [`weigher`](Self::weigher). Default: the capacity by weight.
     ///
-    /// It is also what a permit of [`reserve`](BackpressureController::reserve) holds, since nobody knows yet what will be
-    /// sent by it; [`reserve_weight`](BackpressureController::reserve_weight) asks for less.
+    /// It is also what a permit of [`reserve`](crate::BackpressureController::reserve) holds, since nobody knows yet what will be
+    /// sent by it; [`reserve_weight`](crate::BackpressureController::reserve_weight) asks for less.
     pub fn max_item_weight(mut self, weight: u64) -> Self {
         self.max_item_weight = Some(weight);
         self

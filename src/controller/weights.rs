@@ -5,12 +5,12 @@ use crate::error::ReserveError;
 use crate::permit::{Permit, Reserve};
 
 impl<T> BackpressureController<T> {
-    /// Like [`reserve`](Self::reserve), for an item of at most this weight. Without a [weigher](Builder::weigher) the weight
+    /// Like [`reserve`](Self::reserve), for an item of at most this weight. Without a [weigher](crate::Builder::weigher) the weight
     /// means nothing.
     ///
     /// # Errors
     ///
-    /// As for [`reserve`](Self::reserve), and `TooLarge` above [`max_item_weight`](Builder::max_item_weight).
+    /// As for [`reserve`](Self::reserve), and `TooLarge` above [`max_item_weight`](crate::Builder::max_item_weight).
     pub fn reserve_weight(&self, weight: u64) -> Reserve<'_, T> {
         Reserve::new(self, if self.core.is_weighed() { weight } else { 0 })
     }
@@ -28,13 +28,13 @@ impl<T> BackpressureController<T> {
     }
 
     /// Reserved + buffered + in flight by weight, in `0 ..=` [`capacity_weight`](Self::capacity_weight), with what pushes that
-    /// are on their way have taken in; 0 without a [weigher](Builder::weigher).
+    /// are on their way have taken in; 0 without a [weigher](crate::Builder::weigher).
     #[must_use]
     pub fn weight(&self) -> u64 {
         self.core.weight()
     }
 
-    /// The capacity by weight, with a [weigher](Builder::weigher).
+    /// The capacity by weight, with a [weigher](crate::Builder::weigher).
     #[must_use]
     pub fn capacity_weight(&self) -> Option<u64> {
         self.core.bounds().map(|limits| limits.capacity)
