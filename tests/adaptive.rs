@@ -6,8 +6,8 @@ mod support;
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backpressure::{
@@ -178,6 +178,51 @@ fn a_sink_that_is_down_is_asked_by_the_retry_schedule_and_recovers() {
         assert!(!c.explain().is_down);
         assert!(reasons(&c).contains(&DecisionReason::Recovered), "{}", c.explain());
         assert_eq!((c.snapshot().delivered, c.len()), (1000, 0));
+    });
+}
+
+/// Pressure overrides latency: calls that take ten times the target follow each other without a pause as long as there is a
+/// backlog; an error is followed by one; and an interval of zero is no reason to call more often than there are items.
+#[test]
+fn s_z11_no_interval_holds_a_backlog_nor_spins_nor_hammers() {
+    paused_for(HOUR, || async {
+        let (sink, slow) = (Arc::new(Mutex::new(Vec::new())), secs(1));
+        let (calls, start) = (Arc::clone(&sink), Instant::now());
+        let c = builder(1_000)
+            .max_interval(HOUR)
+            .retry(Retry::exponential(ms(100), secs(10)).without_jitter())
+            .spawn(move |batch: Batch<u64>| {
+                let calls = Arc::clone(&calls);
+                async move {
+                    let began = start.elapsed();
+                    let is_down = (secs(20)..secs(40)).contains(&began);
+                    if !is_down {
+                        sleep(slow).await;
+                    }
+                    calls.lock().unwrap().push((began, start.elapsed(), is_down));
+                    drop(batch);
+                    if is_down { Err(FlushError::retry("down")) } else { Ok(()) }
+                }
+            })
+            .unwrap();
+        feed(&c);
+        sleep(secs(60)).await;
+        let calls = sink.lock().unwrap().clone();
+        for pair in calls.windows(2) {
+            let [(_, ended, failed), (began, ..)] = [pair[0], pair[1]];
+            let (pause, least) = (began - ended, if failed { ms(100) } else { Duration::ZERO });
+            assert!(pause >= least && (failed || pause <= ms(1)), "{pause:?} after a call that failed: {failed}");
+        }
+        let failed = calls.iter().filter(|call| call.2).count();
+        assert!((3..=9).contains(&failed), "{failed} calls of a sink that is down");
+
+        let sink = Sink::ok();
+        let c = builder(100).min_interval(Duration::ZERO).max_interval(Duration::ZERO).spawn(sink.clone()).unwrap();
+        for i in 0..10 {
+            c.push(i).await.unwrap();
+            sleep(secs(10)).await;
+        }
+        assert_eq!(sink.sizes(), [1; 10], "one call for each item, and none without");
     });
 }
 
