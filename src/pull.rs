@@ -85,6 +85,8 @@ pub struct Batches<T> {
     /// What is to come again before anything else, by position.
     again: BTreeMap<u64, Again>,
     rest: Pin<Box<Rest>>,
+    /// It has found nothing, and waits for the bell or for these moments.
+    resting: Option<[Option<Tick>; 2]>,
     is_over: bool,
 }
 
@@ -110,7 +112,7 @@ impl<T> Batches<T> {
     pub(crate) fn new(core: Arc<Core<T>>, pace: Box<dyn Pace>) -> Self {
         let retries = Retries::new(&core);
         let rest = Box::pin(Rest::new(core.bell()));
-        Self { core, pace, retries, again: BTreeMap::new(), rest, is_over: false }
+        Self { core, pace, retries, again: BTreeMap::new(), rest, resting: None, is_over: false }
     }
 
     /// The next batch; `None` when the controller has ended.
@@ -185,6 +187,17 @@ impl<T> Stream for Batches<T> {
         // A consumer that is never at a loss for a batch must not keep the thread from its producers.
         let budget = ready!(coop::poll_proceed(cx));
         while !this.is_over {
+            if let Some(moments) = this.resting {
+                // As long as nobody rings there is nothing to find: whoever polls all the time takes no lock, and leaves the
+                // producers' word alone.
+                let rest = ready!(this.rest.as_mut().poll(this.core.bell(), this.core.clock(), moments, cx));
+                this.resting = None;
+                // The runtime goes down: nobody will wake us.
+                if let Err(NoTimer) = rest {
+                    this.end();
+                    break;
+                }
+            }
             this.gather();
             match this.find() {
                 Found::Batch(key, tries) => {
@@ -195,12 +208,7 @@ impl<T> Stream for Batches<T> {
                     return Poll::Ready(Some(batch));
                 }
                 Found::Nothing(until) => {
-                    let told = this.core.inform();
-                    let rest = this.rest.as_mut().poll(this.core.bell(), this.core.clock(), [until, told], cx);
-                    // The runtime goes down: nobody will wake us.
-                    if let Err(NoTimer) = ready!(rest) {
-                        this.end();
-                    }
+                    this.resting = Some([until, this.core.inform()]);
                 }
                 Found::Unwritten => {
                     cx.waker().wake_by_ref();
