@@ -279,3 +279,26 @@ fn a_key_function_may_push_and_panic() {
         assert!(given_back <= s.refused.total() && s.panics > 0);
     });
 }
+
+#[test]
+fn a_push_from_a_hook_evicts_from_no_controller_not_even_from_one_without_a_hook() {
+    paused(|| async {
+        let other = BackpressureController::builder(1).strategy(Strategy::DropOldest).spawn(hung).unwrap();
+        other.pause();
+        other.try_push(0).unwrap();
+        let (inner, answers) = (other.clone(), Arc::new(Mutex::new(Vec::new())));
+        let told = Arc::clone(&answers);
+        let c = BackpressureController::builder(1)
+            .strategy(Strategy::DropOldest)
+            .on_loss(move |loss| {
+                told.lock().unwrap().push(inner.try_push(loss.item.unwrap()).map_err(PushError::into_inner))
+            })
+            .spawn(hung)
+            .unwrap();
+        c.pause();
+        c.try_push(1).unwrap();
+        c.try_push(2).unwrap();
+        assert_eq!(*answers.lock().unwrap(), [Err(1)], "it comes back");
+        assert_eq!((other.snapshot().evicted, other.snapshot().refused.full, c.snapshot().evicted), (0, 1, 1));
+    });
+}

@@ -216,7 +216,7 @@ impl<T> Core<T> {
     }
 
     fn evict(&self, item: T, tag: Tag) -> Admitted<T> {
-        if self.may_not_evict() {
+        if loss::is_in_hook() {
             return self.store_or_refuse(item, tag);
         }
         if self.weigher.is_some() {
@@ -235,11 +235,6 @@ impl<T> Core<T> {
             }
             Err(item) => self.evict_slow(item, tag),
         }
-    }
-
-    /// A hook that pushes must not cause what it is told of.
-    fn may_not_evict(&self) -> bool {
-        self.on_loss.is_some() && loss::is_in_hook()
     }
 
     #[cold]
@@ -285,7 +280,7 @@ impl<T> Core<T> {
 
     /// Stores an item that a sample has kept; without room it may share the youngest one's place.
     fn keep(&self, mut item: T, mut tag: Tag, draw: Draw, shares: bool) -> Admitted<T> {
-        if !shares || self.may_not_evict() {
+        if !shares || loss::is_in_hook() {
             return self.store_or_refuse(item, tag);
         }
         let mut backoff = Backoff::new();
