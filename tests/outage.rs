@@ -71,13 +71,16 @@ fn s_r03_clients_do_not_come_back_in_step() {
 
 #[test]
 fn s_r03_each_controller_has_a_seed_of_its_own() {
-    let all = calls(|_| Retry::exponential(BASE, CAP));
-    let mut instants: Vec<Duration> = all.concat().into_iter().filter(|at| *at >= secs(10)).collect();
-    instants.sort_unstable();
-    let crowd = |from: usize| instants[from..].partition_point(|at| *at < instants[from] + ms(100));
-    let most = (0..instants.len()).map(crowd).max().unwrap();
-    // Chance draws the seeds: a twentieth is what is to be expected at most, and all of them at once what one seed would make.
-    assert!(most <= CLIENTS / 10, "{most} of {CLIENTS} clients within 100 ms");
+    let crowd = |_| {
+        let all = calls(|_| Retry::exponential(BASE, CAP));
+        let mut instants: Vec<Duration> = all.concat().into_iter().filter(|at| *at >= secs(10)).collect();
+        instants.sort_unstable();
+        let crowd = |from: usize| instants[from..].partition_point(|at| *at < instants[from] + ms(100));
+        (0..instants.len()).map(crowd).max().unwrap()
+    };
+    // Chance draws the seeds, and may exceed the bound by an item or two in one of them.
+    let most = (0..3).map(crowd).min().unwrap();
+    assert!(most <= CLIENTS / 20, "{most} of {CLIENTS} clients within 100 ms");
 }
 
 #[test]

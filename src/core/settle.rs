@@ -90,7 +90,7 @@ impl<T> Core<T> {
         }
         if !mem::replace(&mut flight.is_counted, true) {
             *end.counter(&mut desk.ledger.flushes) += 1;
-            desk.rest.diary.meters.attempt(end, flight.reason, flight.seqs.len(), flight.took(now));
+            desk.rest.diary.meters.attempt(end, flight.reason, flight.seqs.len(), took);
             if end == End::Ok {
                 desk.rest.diary.last_success = Some(now);
             }

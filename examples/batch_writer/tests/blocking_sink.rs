@@ -77,7 +77,7 @@ async fn a_blocking_sink_writes_each_item_once_whatever_goes_wrong() -> anyhow::
 
     let items = BackpressureController::builder(1_000)
         .fixed(BATCH, Duration::from_secs(3600)) // full batches only, so that each begins where the test says
-        .flush_timeout(Duration::from_millis(50))
+        .flush_timeout(Duration::from_millis(500)) // a busy machine needs some of it before a call can ask for more
         .retry(Retry::exponential(Duration::from_millis(5), Duration::from_millis(5)))
         .on_loss(move |loss| drop(sender.send((loss.item, loss.error.map(|error| error.to_string())))))
         .spawn(BlockingSink::new(move |batch| write(&mut connection, &batch, &cut_off)))?;
@@ -107,9 +107,8 @@ async fn a_blocking_sink_writes_each_item_once_whatever_goes_wrong() -> anyhow::
     let report = items.drain(Duration::from_secs(60)).await;
     report.totals.audit()?;
     let flushes = report.totals.flushes;
-    assert_eq!((flushes.panicked, flushes.permanent), (1, 1));
-    // A busy machine may cut off more than the one.
-    assert!(report.is_clean() && flushes.retry >= 3 && flushes.timed_out >= 1, "{flushes:?}");
+    assert_eq!((flushes.panicked, flushes.timed_out, flushes.permanent), (1, 1, 1));
+    assert!(report.is_clean() && flushes.retry >= 3, "{flushes:?}");
 
     // The batch that was refused is named item by item; everything else is in the file, once, in order.
     let failed: Vec<_> = failed.try_iter().collect();

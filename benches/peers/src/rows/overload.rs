@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{Contest, Limit, OURS, race, two_workers};
 use crate::living::{Living, Token};
 use crate::options::Form;
-use crate::peer::{BATCH, Channel, LINGER, Offer, Peer, Pipeline, Settings};
+use crate::peer::{Channel, LINGER, Offer, Peer, Pipeline, Settings};
 use crate::peers::{
     AsyncChannel, ChunksTimeout, Crossfire, EmitBatcher, EmitTruncating, Flume, FuturesBatch, Interval, Kanal,
     Lingering, MutexNotify, Ours, OursEvicting, Tokio,
@@ -31,7 +31,7 @@ pub(crate) fn rows(form: Form) -> Vec<Contest> {
             .measure("lost and not told", "items", 0.0)
             .mark(Limit::Value(0.0))
             .measure("held beyond the bound", "items", 0.0)
-            .mark(Limit::Value(BATCH as f64))
+            .mark(Limit::Value(0.0))
             .enter_all(OURS, move || run::<Ours<Token>>(span))
             .enter_all(OursEvicting::<Token>::NAME, move || run::<OursEvicting<Token>>(span))
             .enter_all(<Tokio as Channel<Token>>::LOOP, move || run::<Lingering<Token, Tokio>>(span))
