@@ -244,7 +244,7 @@ fn exponential(base: Duration, cap: Duration, factor: f64, failed: u32) -> Durat
 
 /// The random part of the waits: splitmix64 (Steele, Lea, Flood, 2014).
 #[derive(Debug)]
-pub(crate) struct Jitter(u64);
+pub(crate) struct Jitter(pub(crate) u64);
 
 impl Jitter {
     pub(crate) fn next(&mut self) -> u64 {
@@ -253,12 +253,16 @@ impl Jitter {
         number
     }
 
+    /// In `0.0 .. 1.0`: 53 random bits, the most that a share can hold.
+    pub(crate) fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// Between half and all of `wait`.
     fn equal(&mut self, wait: Duration) -> Duration {
         let half = wait / 2;
-        // 53 random bits, the most that a share can hold: in [0, 1).
-        let share = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
-        let rest = Duration::try_from_secs_f64((wait - half).as_secs_f64() * share).unwrap_or(Duration::ZERO);
+        let rest = (wait - half).as_secs_f64() * self.share();
+        let rest = Duration::try_from_secs_f64(rest).unwrap_or(Duration::ZERO);
         half.saturating_add(rest).min(wait)
     }
 }

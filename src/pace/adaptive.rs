@@ -23,7 +23,7 @@ use self::throttle::Throttle;
 use super::{
     Again, Aim, Decision, DecisionReason, Fixed, FlushReason, Log, Outcome, Pace, Plan, Sample, Standing, Ticket, View,
 };
-use crate::splitmix::{STEP, mix};
+use crate::retry::Jitter;
 use crate::time::Tick;
 
 /// Takes what the sink can carry within the target latency. Its memory is fixed.
@@ -44,7 +44,7 @@ pub(crate) struct Adaptive {
     latency: Option<f64>,
     /// The items of a call and its seconds, on average of those with a backlog behind them.
     load: Option<(f32, f32)>,
-    random: Random,
+    jitter: Jitter,
 }
 
 /// A call that went well, as the loops see it.
@@ -56,10 +56,6 @@ struct Call {
     /// In seconds.
     latency: f64,
 }
-
-/// Where what is random comes from: the same in each run of the same seed.
-#[derive(Debug)]
-struct Random(u64);
 
 /// The weight of the last call in what is told as an average.
 const LAST_WEIGHT: f64 = 0.2;
@@ -79,7 +75,7 @@ impl Adaptive {
             last_start: None,
             latency: None,
             load: None,
-            random: Random(seed),
+            jitter: Jitter(seed),
         }
     }
 
@@ -196,8 +192,8 @@ impl Adaptive {
     }
 
     fn throttled(&mut self, now: Tick, asked: Duration, aim: Aim, log: &mut Log) {
-        let random = &mut self.random;
-        let throttled = self.throttle.throttled(now, asked, self.latency, aim.max_interval, random);
+        let jitter = &mut self.jitter;
+        let throttled = self.throttle.throttled(now, asked, self.latency, aim.max_interval, jitter);
         self.gate.hold(now.after(throttled.pause));
         if throttled.is_too_large {
             self.batch.resize(self.batch.size() / 2.0, self.seq);
@@ -287,17 +283,6 @@ impl Pace for Adaptive {
             is_target_unreachable: self.batch.is_out_of_reach(),
             is_down: self.gate.is_down(),
         }
-    }
-}
-
-impl Random {
-    /// Between half and all of `span`.
-    fn half_to_all(&mut self, span: f64) -> f64 {
-        let number = mix(self.0);
-        self.0 = self.0.wrapping_add(STEP);
-        // 53 random bits, the most that a share can hold: in [0, 1).
-        let share = (number >> 11) as f64 / (1_u64 << 53) as f64;
-        span * (0.5 + 0.5 * share)
     }
 }
 

@@ -1,6 +1,7 @@
 use std::hint::black_box;
 
 use super::*;
+use crate::splitmix::mix;
 
 const TARGET: Duration = Duration::from_millis(100);
 const AIM: Aim =

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::Random;
+use crate::retry::Jitter;
 use crate::time::Tick;
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Throttle {
         asked: Duration,
         latency: Option<f64>,
         max_interval: Duration,
-        random: &mut Random,
+        jitter: &mut Jitter,
     ) -> Throttled {
         self.run = self.run.saturating_add(1);
         let round = latency.unwrap_or(0.05).max(LEAST_ROUND);
@@ -105,7 +105,7 @@ impl Throttle {
             pace => self.set(now, self.objected(now, pace)),
         };
         self.last = Some(now);
-        let wait = random.half_to_all(2.0_f64.powi(self.run.saturating_sub(1).min(6) as i32) / rate);
+        let wait = 2.0_f64.powi(self.run.saturating_sub(1).min(6) as i32) / rate * (0.5 + 0.5 * jitter.share());
         let wait = Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX);
         Throttled { pause: wait.min(max_interval).max(asked), is_first, is_too_large: self.run >= TOO_LARGE }
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn throttled(throttle: &mut Throttle, millis: u64, asked: Duration) -> Throttled {
-        throttle.throttled(at(millis), asked, Some(0.05), SEC, &mut Random(1))
+        throttle.throttled(at(millis), asked, Some(0.05), SEC, &mut Jitter(1))
     }
 
     #[test]
