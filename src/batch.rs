@@ -66,8 +66,8 @@ impl<T> Batch<T> {
     }
 
     /// The batch, with what it brings home of its earlier attempts.
-    pub(crate) fn with_tries(self, tries: Tries) -> Self {
-        *self.tries.lock() = tries;
+    pub(crate) fn with_tries(mut self, tries: Tries) -> Self {
+        *self.tries.get_mut() = tries;
         self
     }
 
@@ -278,7 +278,7 @@ impl<T> AsRef<[T]> for Batch<T> {
 impl<T> Drop for Batch<T> {
     fn drop(&mut self) {
         let (items, marks) = (mem::take(&mut self.parts.items), mem::take(&mut self.parts.marks));
-        let tries = mem::take(&mut *self.tries.lock());
+        let tries = mem::take(self.tries.get_mut());
         self.core.land(self.key, items, marks, self.is_done, tries);
     }
 }

@@ -184,7 +184,10 @@ impl<T> Core<T> {
 
     #[inline]
     fn apply(&self, effects: Effects) {
-        if !effects.is_none() {
+        if effects.is_none() {
+            // Nothing was allocated, and a destructor would find that out once more: 34 instructions, four times a flush.
+            mem::forget(effects);
+        } else {
             self.apply_slow(effects);
         }
     }

@@ -318,6 +318,17 @@ impl<T> Flights<T> {
         slot.1.take()
     }
 
+    /// Removes a batch that has nothing left.
+    pub(crate) fn discard(&mut self, key: FlightKey) {
+        let Some((generation, flight)) = self.slots.get_mut(key.index).filter(|slot| slot.0 == key.generation) else { return };
+        if flight.is_some() {
+            // In its place: to move it out would cost more than all the rest here.
+            *flight = None;
+            *generation += 1;
+            self.free.push(key.index);
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Flight<T>> + Clone {
         self.slots.iter().filter_map(|(_, flight)| flight.as_ref())
     }

@@ -238,16 +238,17 @@ impl<T: Send> Loop<T> {
         if work.calls == work.slots {
             return self.core.end().map_or_else(Next::Wait, |_| Next::End);
         }
-        match self.core.step(&mut *self.pace, &work, &mut self.spare) {
+        let now = self.core.now();
+        match self.core.step(now, &mut *self.pace, &work, &mut self.spare) {
             Step::Launch(piece) => {
                 self.core.report_flush(piece.key);
-                self.start(Attempt { piece, tries: Tries::default() });
+                self.start(now, Attempt { piece, tries: Tries::default() });
                 Next::Turn
             }
             Step::Resend(most) => {
                 if let Some((due, attempt)) = self.again.pop_front() {
                     let attempt = self.cut(due, attempt, most);
-                    self.start(attempt);
+                    self.start(now, attempt);
                 }
                 Next::Turn
             }
@@ -266,8 +267,7 @@ impl<T: Send> Loop<T> {
     }
 
     /// Begins a call of the sink, on a slot that is free.
-    fn start(&mut self, mut attempt: Attempt) {
-        let now = self.core.now();
+    fn start(&mut self, now: Tick, mut attempt: Attempt) {
         attempt.tries.start(now);
         let ticket = self.pace.started(now, attempt.piece.items);
         let (limit, extra, took) = (Duration::MAX, Duration::ZERO, Duration::ZERO);
@@ -280,7 +280,8 @@ impl<T: Send> Loop<T> {
         let Some(call) = self.slots.call(slot) else { return };
         call.took = now.since(call.started);
         let key = call.attempt.piece.key;
-        if let Some((end, Some(error))) = call.ended.as_ref().map(Ended::parts) {
+        let ended = call.ended.as_ref().filter(|ended| !matches!(ended, Ended::Ok));
+        if let Some((end, Some(error))) = ended.map(Ended::parts) {
             self.core.note_failure(key, end, &error);
         }
         self.judge(slot, now);
@@ -298,20 +299,25 @@ impl<T: Send> Loop<T> {
         let (Piece { key, items, .. }, ticket, latency) = (call.attempt.piece, call.ticket, call.took);
         let Some(ended) = &call.ended else { return };
         let (mut outcome, (end, error)) = (ended.outcome(now), ended.parts());
-        match self.core.judge(key, end, now, error.as_ref(), &mut self.spare) {
+        // Those that go on beside it.
+        let calls = self.slots.taken() as u64 - 1;
+        let sample = Sample { ticket, items, latency, outcome, buffered: 0, calls };
+        match self.core.judge(key, end, now, error.as_ref(), Some((&mut *self.pace, sample)), &mut self.spare) {
             Left::Nothing => {}
-            Left::Some(piece) => self.requeue(slot, piece, &mut outcome, error.as_ref()),
             Left::NotHome if self.core.end().is_err() => return self.kept.push(slot),
-            Left::NotHome => {}
+            left => {
+                if let Left::Some(piece) = left {
+                    self.requeue(slot, piece, &mut outcome, error.as_ref());
+                }
+                self.core.call_ended(&mut *self.pace, now, Sample { outcome, ..sample });
+            }
         }
         self.slots.release(slot);
         if error.is_some() {
             // It is the user's.
             catch(|| drop(error));
         }
-        let calls = self.slots.taken() as u64;
-        self.core.call_ended(&mut *self.pace, now, Sample { ticket, items, latency, outcome, buffered: 0, calls });
-        self.core.inform_in_passing();
+        self.core.inform_in_passing(now);
     }
 
     /// Decides about what is left of a batch: again, and when; in halves, or failed.
@@ -396,7 +402,7 @@ impl<T: Send> Loop<T> {
                 if let over @ Poll::Ready(_) = slots.poll(cx) {
                     return Poll::Ready(Ok(over));
                 }
-                let told = if slots.taken() > 0 { core.inform_in_passing() } else { core.inform() };
+                let told = if slots.taken() > 0 { core.inform_in_passing(core.now()) } else { core.inform() };
                 timer.as_mut().arm(core.clock(), earliest([until, slots.timeout(), told]))?;
                 ready!(timer.as_mut().poll(cx))?;
                 let now = core.now();

@@ -500,11 +500,23 @@ impl<T, R> Locked<'_, T, R> {
 
     /// Ends the section: serves the waiters, publishes the room, follows the state, arms the alarm, unlocks.
     pub(crate) fn finish(mut self) -> Effects {
+        self.wind_up();
+        self.effects
+    }
+
+    /// Ends a section that has moved items out and given no room free. As long as something is left, the depth, the alarm and
+    /// who waits are as they were.
+    pub(crate) fn finish_taking(self) -> Effects {
+        let is_empty = self.head.buffered(self.head.tail()) == 0;
+        if self.head.empty || is_empty { self.finish() } else { self.effects }
+    }
+
+    /// All of [`finish`](Self::finish) but the end of the section.
+    pub(crate) fn wind_up(&mut self) {
         self.serve();
         self.follow_queue();
         self.head.publish();
         self.survey();
-        self.effects
     }
 
     /// Ends a section that has moved no item and given no room free.

@@ -146,7 +146,7 @@ impl<T> Batches<T> {
 
     fn find(&mut self) -> Found {
         let Some(next) = self.again.first_entry() else {
-            return match self.core.step(&mut *self.pace, &Work::NONE, &mut Vec::new()) {
+            return match self.core.step(self.core.now(), &mut *self.pace, &Work::NONE, &mut Vec::new()) {
                 Step::Launch(piece) => Found::Batch(piece.key, Tries::default()),
                 Step::Sleep(until) => Found::Nothing(until),
                 Step::Resend(_) | Step::Yield => Found::Unwritten,
@@ -203,7 +203,7 @@ impl<T> Stream for Batches<T> {
                 Found::Batch(key, tries) => {
                     let Some(batch) = this.launch(key, tries) else { continue };
                     budget.made_progress();
-                    this.core.inform_in_passing();
+                    this.core.inform_in_passing(this.core.now());
                     this.rest.as_mut().stop(this.core.clock());
                     return Poll::Ready(Some(batch));
                 }

@@ -24,38 +24,55 @@ pub(crate) use self::none::{ManualClock, ManualTimer};
 use crate::panics::catch;
 use crate::sync::thread;
 
-/// A moment, as time since the [`Clock`] began.
+/// A moment, in nanoseconds since the [`Clock`] began: one word, good for 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Tick(Duration);
+pub(crate) struct Tick(u64);
 
 impl Tick {
     /// `None` means never.
+    #[inline]
     pub(crate) fn after(self, wait: Duration) -> Option<Self> {
-        self.0.checked_add(wait).map(Self)
+        self.0.checked_add(nanos(wait)?).map(Self)
     }
 
     /// `None` if it would be before the clock began.
+    #[inline]
     pub(crate) fn before(self, age: Duration) -> Option<Self> {
-        self.0.checked_sub(age).map(Self)
+        self.0.checked_sub(nanos(age)?).map(Self)
     }
 
     /// Zero if `earlier` is later.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+    #[inline]
+    pub(crate) const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// In nanoseconds, for an atomic: good for 584 years.
-    pub(crate) fn nanos(self) -> u64 {
-        u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
+    pub(crate) const fn nanos(self) -> u64 {
+        self.0
     }
 
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
-        Self(Duration::from_nanos(nanos))
+        Self(nanos)
     }
 
-    #[cfg(test)]
     pub(crate) const fn at(since_start: Duration) -> Self {
-        Self(since_start)
+        match nanos(since_start) {
+            Some(nanos) => Self(nanos),
+            None => Self(u64::MAX),
+        }
+    }
+
+    const fn since_start(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+}
+
+/// `None` if it is longer than any clock runs.
+#[inline]
+const fn nanos(time: Duration) -> Option<u64> {
+    match time.as_secs().checked_mul(1_000_000_000) {
+        Some(nanos) => nanos.checked_add(time.subsec_nanos() as u64),
+        None => None,
     }
 }
 
@@ -77,7 +94,7 @@ impl Clock {
 
     #[allow(clippy::disallowed_methods, reason = "the one place that asks for the time")]
     pub(crate) fn now(&self) -> Tick {
-        Tick(match self {
+        Tick::at(match self {
             Self::Tokio { origin } => Instant::now().saturating_duration_since(*origin),
             Self::Manual(clock) => clock.now(),
         })
@@ -144,7 +161,7 @@ impl Timer {
                 let sleep = at.map(|at| sleep_until(*origin, at)).transpose()?;
                 this.sleep.set(sleep.flatten());
             }
-            Clock::Manual(clock) => *this.manual = at.map(|at| clock.timer(at.0)),
+            Clock::Manual(clock) => *this.manual = at.map(|at| clock.timer(at.since_start())),
         }
         Ok(())
     }
@@ -177,7 +194,7 @@ impl Timer {
 
 /// `None` if the moment cannot be represented: never.
 fn sleep_until(origin: Instant, at: Tick) -> Result<Option<Sleep>, NoTimer> {
-    let Some(at) = origin.checked_add(at.0) else { return Ok(None) };
+    let Some(at) = origin.checked_add(at.since_start()) else { return Ok(None) };
     // Also a panic that is caught comes to the panic hook, and so to stderr: ask what can be asked.
     Handle::try_current().map_err(|_| NoTimer)?;
     // A runtime without time makes `sleep_until` panic, and there is no question that tells it beforehand.

@@ -9,9 +9,12 @@ use crate::error::LossReason;
 use crate::flight::{Failed, FlightKey, Mark, Phase, Piece, Seqs, Sorted, Unmarked};
 use crate::gate::Locked;
 use crate::ledger::{Flushes, Outcome};
-use crate::retry::Tries;
+use crate::pace::{self, Pace, Sample};
+use crate::retry::{Due, Tries};
 use crate::sync::Backoff;
 use crate::time::Tick;
+
+type SharedError = Arc<dyn Error + Send + Sync>;
 
 /// What an attempt has left to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,21 +75,57 @@ impl<T> Core<T> {
         }
     }
 
-    /// Settles what an attempt has settled. `error` is what items that were moved out have failed with.
+    /// Settles what an attempt has settled. `error` is what items that were moved out have failed with. If nothing is left of the
+    /// batch, the pace hears how the call went, in the same section; it is filled in how much is buffered.
     pub(crate) fn judge(
         &self,
         key: FlightKey,
         end: End,
         now: Tick,
-        error: Option<&Arc<dyn Error + Send + Sync>>,
+        error: Option<&SharedError>,
+        report: Option<(&mut dyn Pace, Sample)>,
         spare: &mut Vec<T>,
     ) -> Left {
         let mut locked = self.gate.lock();
+        if mem::needs_drop::<T>() && end == End::Ok {
+            let delivered = locked.take_delivered(key);
+            if !delivered.is_empty() {
+                drop(locked);
+                self.recycle(delivered, spare);
+                locked = self.gate.lock();
+            }
+        }
+        let (left, settled) = self.settle_attempt(&mut locked, key, end, now, error);
+        if settled.is_some() {
+            locked.wind_up();
+        }
+        if let (Left::Nothing, Some((pace, sample))) = (&left, report) {
+            locked.tell_pace(pace, now, sample);
+        }
+        let Some((delivered, failed)) = settled else { return left };
+        self.apply(locked.leave());
+        self.recycle(delivered, spare);
+        if !failed.is_empty() {
+            self.lose_failed(failed, error);
+        }
+        left
+    }
+
+    /// The items to be dropped and lost, if anything could be settled.
+    #[inline(always)]
+    fn settle_attempt(
+        &self,
+        locked: &mut Locked<'_, T, Hangar<T>>,
+        key: FlightKey,
+        end: End,
+        now: Tick,
+        error: Option<&SharedError>,
+    ) -> (Left, Option<(Vec<T>, Vec<Failed<T>>)>) {
         let desk = locked.desk();
-        let Some(flight) = desk.rest.flights.get_mut(key) else { return Left::Nothing };
+        let Some(flight) = desk.rest.flights.get_mut(key) else { return (Left::Nothing, None) };
         let took = flight.took(now);
         if matches!(flight.phase, Phase::DeliveredOut | Phase::AbandonedOut) {
-            return Left::Nothing;
+            return (Left::Nothing, None);
         }
         if !mem::replace(&mut flight.is_counted, true) {
             *end.counter(&mut desk.ledger.flushes) += 1;
@@ -99,7 +138,7 @@ impl<T> Core<T> {
         let is_ok = end == End::Ok || flight.is_ok;
         if !is_home && (!is_ok || flight.is_judged) {
             flight.is_ok = is_ok;
-            return Left::NotHome;
+            return (Left::NotHome, None);
         }
         flight.is_ok = false;
         let sorted = flight.sort(if is_ok { Unmarked::Delivered } else { Unmarked::Left });
@@ -113,27 +152,30 @@ impl<T> Core<T> {
         } else {
             desk.rest.diary.meters.settled(flight.age(now));
             if is_home {
-                desk.rest.flights.remove(key);
+                desk.rest.flights.discard(key);
             } else {
                 flight.phase = Phase::DeliveredOut;
             }
         }
-        settle_runs(&mut locked, &delivered, Outcome::Delivered, None);
-        settle_failed(&mut locked, &failed, error);
+        settle_runs(locked, &delivered, Outcome::Delivered, None);
+        settle_failed(locked, &failed, error);
         if is_ok {
-            self.note_drained(&mut locked, now, took, delivered.len() + failed.len());
+            self.note_drained(locked, now, took, delivered.len() + failed.len());
         }
-        self.apply(locked.finish());
-        self.recycle(delivered_items, spare);
+        (remains, Some((delivered_items, failed)))
+    }
+
+    /// `error` is what those have failed with that have no error of their own.
+    #[cold]
+    fn lose_failed(&self, failed: Vec<Failed<T>>, error: Option<&SharedError>) {
         for one in failed {
             let error = one.error.or_else(|| error.cloned());
             self.lose(one.item, LossReason::Failed, error);
         }
-        remains
     }
 
     /// The final verdict: what is left of a batch has failed.
-    pub(crate) fn fail(&self, key: FlightKey, error: &Arc<dyn Error + Send + Sync>) {
+    pub(crate) fn fail(&self, key: FlightKey, error: &SharedError) {
         let now = self.now();
         let mut locked = self.gate.lock();
         let hangar = &mut locked.desk().rest;
@@ -146,7 +188,7 @@ impl<T> Core<T> {
     }
 
     /// The final verdict on a batch that is at home, unless it is halved to find out which item is to blame.
-    pub(crate) fn condemn(&self, piece: Piece, error: &Arc<dyn Error + Send + Sync>) -> Option<[Piece; 2]> {
+    pub(crate) fn condemn(&self, piece: Piece, error: &SharedError) -> Option<[Piece; 2]> {
         let halves = if self.settings().bisect { self.halve(piece) } else { None };
         if halves.is_none() {
             self.fail(piece.key, error);
@@ -247,11 +289,37 @@ impl End {
     }
 }
 
+impl<T> Locked<'_, T, Hangar<T>> {
+    /// The items of a batch at home that its sink has taken in whole. They are dropped before their room is given free, so
+    /// that nothing is alive beyond the bound; the batch counts as in flight until then, and as delivered if the end comes
+    /// in between.
+    fn take_delivered(&mut self, key: FlightKey) -> Vec<T> {
+        let Some(flight) = self.desk().rest.flights.get_mut(key) else { return Vec::new() };
+        let is_delivered = |mark: &Mark| matches!(mark, Mark::None | Mark::Delivered);
+        if flight.phase != Phase::Home || !flight.marks.iter().all(is_delivered) {
+            return Vec::new();
+        }
+        flight.is_ok = true;
+        mem::take(&mut flight.items)
+    }
+
+    /// How a call went, for the pace, and what it has decided for who asks.
+    pub(super) fn tell_pace(&mut self, pace: &mut dyn Pace, now: Tick, sample: Sample) {
+        let sample = Sample { buffered: self.about_buffered(), ..sample };
+        let hangar = &mut self.desk().rest;
+        if let pace::Outcome::Throttled(after) = sample.outcome {
+            hangar.pause = hangar.pause.max(Some(Due(now.after(after))));
+        }
+        pace.ended(now, &sample, &mut hangar.diary.log);
+        hangar.diary.log.stand(pace.standing());
+    }
+}
+
 pub(super) fn settle_runs<T>(
     locked: &mut Locked<'_, T, Hangar<T>>,
     seqs: &Seqs,
     outcome: Outcome,
-    error: Option<&Arc<dyn Error + Send + Sync>>,
+    error: Option<&SharedError>,
 ) {
     if let Seqs::Run(run) = seqs {
         return locked.settle_with(run.clone(), outcome, error);
@@ -265,7 +333,7 @@ pub(super) fn settle_runs<T>(
 pub(super) fn settle_failed<T>(
     locked: &mut Locked<'_, T, Hangar<T>>,
     failed: &[Failed<T>],
-    error: Option<&Arc<dyn Error + Send + Sync>>,
+    error: Option<&SharedError>,
 ) {
     for one in failed {
         locked.settle_with(one.seq..one.seq + 1, Outcome::Failed, one.error.as_ref().or(error));

@@ -8,7 +8,7 @@ use super::{Core, Hangar};
 use crate::batch::{Batch, BatchId, Parts};
 use crate::flight::{Flight, FlightKey, Phase, Piece, Seqs};
 use crate::gate::Locked;
-use crate::pace::{Again, FlushReason, Outcome, Pace, Plan, Sample, View};
+use crate::pace::{Again, FlushReason, Pace, Plan, Sample, View};
 use crate::retry::Due;
 use crate::time::Tick;
 
@@ -53,11 +53,11 @@ impl<T> Core<T> {
     }
 
     /// Decides what the flusher does next, and takes the batch if there is a new one to send.
-    pub(crate) fn step(&self, pace: &mut dyn Pace, work: &Work, spare: &mut Vec<T>) -> Step {
-        let now = self.now();
+    pub(crate) fn step(&self, now: Tick, pace: &mut dyn Pace, work: &Work, spare: &mut Vec<T>) -> Step {
         let mut locked = self.gate.lock();
         let step = self.step_locked(&mut locked, now, pace, work, spare);
-        self.apply(locked.finish());
+        let is_taken = matches!(step, Step::Launch(_));
+        self.apply(if is_taken { locked.finish_taking() } else { locked.finish() });
         self.lose_expired(spare);
         step
     }
@@ -182,16 +182,9 @@ impl<T> Core<T> {
         self.gate.lock().desk().rest.diary.log.stand(pace.standing());
     }
 
-    /// A call of the sink has ended: the pace goes by it, and says what it has decided. `buffered` of the sample is filled in.
+    /// A call of the sink has ended of whose batch something is left: the pace goes by it. `buffered` of the sample is filled in.
     pub(crate) fn call_ended(&self, pace: &mut dyn Pace, now: Tick, sample: Sample) {
-        let mut locked = self.gate.lock();
-        let sample = Sample { buffered: locked.about_buffered(), ..sample };
-        let hangar = &mut locked.desk().rest;
-        if let Outcome::Throttled(after) = sample.outcome {
-            hangar.pause = hangar.pause.max(Some(Due(now.after(after))));
-        }
-        pace.ended(now, &sample, &mut hangar.diary.log);
-        hangar.diary.log.stand(pace.standing());
+        self.gate.lock().tell_pace(pace, now, sample);
     }
 }
 
