@@ -320,7 +320,9 @@ impl<T> Flights<T> {
 
     /// Removes a batch that has nothing left.
     pub(crate) fn discard(&mut self, key: FlightKey) {
-        let Some((generation, flight)) = self.slots.get_mut(key.index).filter(|slot| slot.0 == key.generation) else { return };
+        let Some((generation, flight)) = self.slots.get_mut(key.index).filter(|slot| slot.0 == key.generation) else {
+            return;
+        };
         if flight.is_some() {
             // In its place: to move it out would cost more than all the rest here.
             *flight = None;

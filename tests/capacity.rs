@@ -2,12 +2,13 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
 
-use backpressure::{BackpressureController, Batch, PushError};
+use backpressure::{BackpressureController, Batch, Batches, FlushError, PushError, WeakController};
 
-use self::support::{Drops, Gate, Log, SEC, Token, gated, idle, ids, ms, ok, paused};
+use self::support::{Drops, Gate, Log, SEC, Token, gated, idle, ids, ms, ok, paused, workers};
 
 #[test]
 fn s_h01_a_clone_brings_no_place_with_it() {
@@ -153,4 +154,123 @@ fn the_first_place_beyond_the_capacity_is_refused_for_every_small_capacity() {
         drop(flusher);
         assert_eq!(c.snapshot().abandoned, capacity as u64);
     }
+}
+
+/// Drops its batch, then takes it.
+async fn whole<T>(batch: Batch<T>) -> Result<(), FlushError> {
+    drop(batch);
+    Ok(())
+}
+
+/// Notes in its destructor how many items count as in flight then.
+struct Witness(Arc<OnceLock<WeakController<Witness>>>, Arc<Mutex<Vec<u64>>>);
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let Some(c) = self.0.get().and_then(WeakController::upgrade) else { return };
+        let snapshot = c.snapshot();
+        snapshot.audit().unwrap();
+        self.1.lock().unwrap().push(snapshot.in_flight);
+    }
+}
+
+#[derive(Clone, Default)]
+struct Witnesses {
+    controller: Arc<OnceLock<WeakController<Witness>>>,
+    seen: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Witnesses {
+    /// What each of three items sees that are delivered in one batch.
+    fn fill(&self, c: &BackpressureController<Witness>) {
+        assert!(self.controller.set(c.downgrade()).is_ok());
+        for _ in 0..3 {
+            assert!(c.try_push(Witness(Arc::clone(&self.controller), Arc::clone(&self.seen))).is_ok());
+        }
+    }
+
+    fn assert_all_in_flight(&self) {
+        assert_eq!(*self.seen.lock().unwrap(), [3, 3, 3]);
+    }
+}
+
+/// Else more would be alive than the capacity, for as long as the destructors of a batch take.
+#[test]
+fn delivered_items_are_gone_before_their_room_is_free() {
+    let singly = |mut batch: Batch<Witness>| async move {
+        (0..batch.len()).for_each(|i| batch.deliver(i));
+        Ok(())
+    };
+    for is_whole in [true, false] {
+        paused(move || async move {
+            let witnesses = Witnesses::default();
+            let builder = BackpressureController::builder(3).fixed(3, SEC);
+            let c = if is_whole { builder.spawn(whole) } else { builder.spawn(singly) }.unwrap();
+            witnesses.fill(&c);
+            let report = c.drain(SEC).await;
+            assert_eq!(report.delivered(), 3);
+            witnesses.assert_all_in_flight();
+        });
+    }
+}
+
+#[test]
+fn a_pulled_batch_is_gone_before_its_room_is_free() {
+    paused(|| async {
+        let witnesses = Witnesses::default();
+        let (c, mut batches) = BackpressureController::builder(3).fixed(3, SEC).pull().unwrap();
+        witnesses.fill(&c);
+        batches.next().await.expect("a full batch").done();
+        witnesses.assert_all_in_flight();
+        assert_eq!((c.snapshot().delivered, c.depth()), (3, 0));
+    });
+}
+
+/// Ends the stream that its batch came from.
+struct Ender(Arc<Mutex<Option<Batches<Ender>>>>);
+
+impl Drop for Ender {
+    fn drop(&mut self) {
+        let batches = self.0.lock().unwrap().take();
+        drop(batches);
+    }
+}
+
+#[test]
+fn an_end_that_comes_while_delivered_items_are_dropped_finds_them_delivered() {
+    paused(|| async {
+        let (c, mut batches) = BackpressureController::builder(3).fixed(2, SEC).pull().unwrap();
+        let stream = Arc::new(Mutex::new(None));
+        (0..2).for_each(|_| assert!(c.try_push(Ender(Arc::clone(&stream))).is_ok()));
+        let batch = batches.next().await.expect("a full batch");
+        *stream.lock().unwrap() = Some(batches);
+        batch.done();
+        let snapshot = c.snapshot();
+        snapshot.audit().unwrap();
+        assert!(c.is_closed() && stream.lock().unwrap().is_none());
+        assert_eq!((snapshot.delivered, snapshot.abandoned, snapshot.depth), (2, 0, 0));
+    });
+}
+
+/// Says when its destructor begins, and takes its time for it.
+struct Slow(mpsc::Sender<()>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.0.send(()).unwrap();
+        thread::sleep(ms(400));
+    }
+}
+
+#[test]
+fn a_drain_whose_time_is_over_while_a_delivered_item_is_dropped_finds_it_delivered() {
+    workers(2).block_on(async {
+        let (begun, begins) = mpsc::channel();
+        let c = BackpressureController::builder(1).fixed(1, SEC).spawn(whole).unwrap();
+        assert!(c.try_push(Slow(begun)).is_ok());
+        tokio::task::spawn_blocking(move || begins.recv().unwrap()).await.unwrap();
+        let report = c.drain(ms(20)).await;
+        assert_eq!((report.delivered(), report.abandoned(), report.leftovers.len()), (1, 0, 0));
+        c.snapshot().audit().unwrap();
+    });
 }
