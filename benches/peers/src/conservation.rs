@@ -131,7 +131,7 @@ fn pipeline_conserves_from<P: Pipeline<u64> + 'static>(settings: Settings, is_th
             let sender = pipeline.sender();
             runtime.spawn(async move {
                 for number in 0..ITEMS {
-                    sender.push(item(producer, number)).await;
+                    assert!(sender.push(item(producer, number)).await.is_ok(), "it is open, and there is room in time");
                 }
             })
         });

@@ -49,7 +49,11 @@ pub(crate) trait Evicting<T>: Peer + Clone + Send + 'static {
 
 /// A producer's end that waits for room.
 pub(crate) trait Push<T>: Clone + Send + Sync + 'static {
-    fn push(&self, item: T) -> impl Future<Output = ()> + Send;
+    /// Why it ended without the item.
+    type Error: Send;
+
+    /// The library's own future, with nothing around it: what the caller awaits is what its users await.
+    fn push(&self, item: T) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// The same on a plain thread, which is parked meanwhile.
     fn into_blocking(self) -> impl FnMut(T) + Send + 'static;

@@ -33,7 +33,7 @@ pub(crate) use self::kanal::Kanal;
 pub(crate) use self::lingering::Lingering;
 pub(crate) use self::mutex::MutexDeque;
 pub(crate) use self::notify::MutexNotify;
-pub(crate) use self::ours::{Evictor, Ours, OursEager, OursEvicting, undriven};
+pub(crate) use self::ours::{Evictor, Ours, OursEager, OursEvicting, undriven, undriven_weighed};
 pub(crate) use self::rtrb::Rtrb;
 pub(crate) use self::thingbuf::Thingbuf;
 pub(crate) use self::tokio::Tokio;

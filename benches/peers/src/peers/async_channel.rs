@@ -1,6 +1,6 @@
 //! async-channel: a lock-free queue with listeners for both sides.
 
-use async_channel::{Receiver, Sender, TrySendError};
+use async_channel::{Receiver, SendError, Sender, TrySendError};
 
 use crate::peer::{BATCH, Channel, Drain, Evicting, Offer, Peer, Push, Queue, Receive, TryPush};
 
@@ -56,8 +56,10 @@ impl<T: Send + 'static> Channel<T> for AsyncChannel {
 }
 
 impl<T: Send + 'static> Push<T> for Sender<T> {
-    async fn push(&self, item: T) {
-        assert!(self.send(item).await.is_ok(), "it is open");
+    type Error = SendError<T>;
+
+    fn push(&self, item: T) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.send(item)
     }
 
     fn into_blocking(self) -> impl FnMut(T) + Send + 'static {

@@ -1,7 +1,7 @@
 //! crossfire: lock-free, for tasks and threads mixed.
 
 use crossfire::mpsc::{self, Array};
-use crossfire::{AsyncRx, MAsyncTx, MTx, Rx, TrySendError};
+use crossfire::{AsyncRx, MAsyncTx, MTx, Rx, SendError, TrySendError};
 
 use crate::peer::{BATCH, Channel, Drain, Offer, Peer, Push, Queue, Receive, TryPush};
 
@@ -69,8 +69,10 @@ impl<T: Send + Unpin + 'static> Channel<T> for Crossfire {
 }
 
 impl<T: Send + Unpin + 'static> Push<T> for MAsyncTx<Array<T>> {
-    async fn push(&self, item: T) {
-        assert!(self.send(item).await.is_ok(), "it is open");
+    type Error = SendError<T>;
+
+    fn push(&self, item: T) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.send(item)
     }
 
     fn into_blocking(self) -> impl FnMut(T) + Send + 'static {

@@ -58,8 +58,10 @@ impl<T> Clone for Waiting<T> {
 }
 
 impl<T: Send + 'static> Push<T> for Waiting<T> {
-    async fn push(&self, item: T) {
-        assert!(emit_batcher::tokio::send(&self.0, item, PATIENCE).await.is_ok(), "there is room in time");
+    type Error = BatchError<T>;
+
+    fn push(&self, item: T) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        emit_batcher::tokio::send(&self.0, item, PATIENCE)
     }
 
     fn into_blocking(self) -> impl FnMut(T) + Send + 'static {
@@ -107,8 +109,10 @@ impl<T> Clone for Truncating<T> {
 }
 
 impl<T: Send + 'static> Push<T> for Truncating<T> {
-    async fn push(&self, item: T) {
-        self.0.push(item).await;
+    type Error = BatchError<T>;
+
+    fn push(&self, item: T) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.0.push(item)
     }
 
     fn into_blocking(self) -> impl FnMut(T) + Send + 'static {

@@ -1,6 +1,6 @@
 //! flume: a lock around a deque.
 
-use flume::{Receiver, Sender, TrySendError};
+use flume::{Receiver, SendError, Sender, TrySendError};
 
 use crate::peer::{BATCH, Channel, Drain, Offer, Peer, Push, Queue, Receive, TryPush};
 
@@ -56,8 +56,10 @@ impl<T: Send + 'static> Channel<T> for Flume {
 }
 
 impl<T: Send + 'static> Push<T> for Sender<T> {
-    async fn push(&self, item: T) {
-        assert!(self.send_async(item).await.is_ok(), "it is open");
+    type Error = SendError<T>;
+
+    fn push(&self, item: T) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.send_async(item)
     }
 
     fn into_blocking(self) -> impl FnMut(T) + Send + 'static {

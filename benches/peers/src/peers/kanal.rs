@@ -3,7 +3,7 @@
 //! A receive that is dropped while an item is handed over to it, as by a timeout, takes the item with it. The loop with
 //! a linger loses one every now and then; the report says so.
 
-use kanal::{AsyncReceiver, AsyncSender, Receiver, Sender};
+use kanal::{AsyncReceiver, AsyncSender, Receiver, SendError, Sender};
 
 use crate::peer::{Channel, Drain, Offer, Peer, Push, Queue, Receive, TryPush};
 
@@ -62,8 +62,10 @@ impl<T: Send + 'static> Channel<T> for Kanal {
 }
 
 impl<T: Send + 'static> Push<T> for AsyncSender<T> {
-    async fn push(&self, item: T) {
-        self.send(item).await.expect("it is open");
+    type Error = SendError;
+
+    fn push(&self, item: T) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.send(item)
     }
 
     fn into_blocking(self) -> impl FnMut(T) + Send + 'static {

@@ -1,6 +1,7 @@
 //! The same with tokio's `Notify` for both sides: what people write themselves for tasks.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
@@ -86,12 +87,14 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T: Send + 'static> Push<T> for Sender<T> {
-    async fn push(&self, mut item: T) {
+    type Error = Infallible;
+
+    async fn push(&self, mut item: T) -> Result<(), Infallible> {
         loop {
-            let Err(back) = self.try_push(item) else { return };
+            let Err(back) = self.try_push(item) else { return Ok(()) };
             let mut room = pin!(self.0.room.notified());
             room.as_mut().enable();
-            let Err(back) = self.try_push(back) else { return };
+            let Err(back) = self.try_push(back) else { return Ok(()) };
             item = back;
             room.await;
         }

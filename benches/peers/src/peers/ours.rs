@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use backpressure::{BackpressureController, Batch, BatchSink, Batches, Flusher, Loss, LossReason, PushError, Strategy};
+use backpressure::{
+    BackpressureController, Batch, BatchSink, Batches, Builder, Flusher, Loss, LossReason, PushError, Strategy,
+};
 use futures::FutureExt;
 use parking_lot::Mutex;
 
@@ -89,8 +91,10 @@ impl<T: Send + 'static> Pipeline<T> for Ours<T> {
 }
 
 impl<T: Send + 'static> Push<T> for BackpressureController<T> {
-    async fn push(&self, item: T) {
-        Self::push(self, item).await.expect("it is open");
+    type Error = PushError<T>;
+
+    fn push(&self, item: T) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        Self::push(self, item)
     }
 
     fn into_blocking(self) -> impl FnMut(T) + Send + 'static {
@@ -187,6 +191,17 @@ pub(crate) fn undriven<T: Send + 'static>(
     capacity: usize,
     strategy: Strategy<T>,
 ) -> (BackpressureController<T>, Flusher) {
-    let builder = BackpressureController::builder(capacity).fixed(BATCH.min(capacity), LINGER).strategy(strategy);
+    build(BackpressureController::builder(capacity).strategy(strategy))
+}
+
+/// The same with a bound by weight beside that by number, with room for all.
+pub(crate) fn undriven_weighed(capacity: usize) -> (BackpressureController<u64>, Flusher) {
+    const HEAVIEST: u64 = 15;
+    let weighed = BackpressureController::builder(capacity).weigher(|item| *item & HEAVIEST);
+    build(weighed.capacity_weight(HEAVIEST * capacity as u64))
+}
+
+fn build<T: Send + 'static>(builder: Builder<T>) -> (BackpressureController<T>, Flusher) {
+    let builder = builder.fixed(BATCH, LINGER);
     builder.build(|_: Batch<T>| async { Ok(()) }).expect("valid settings")
 }

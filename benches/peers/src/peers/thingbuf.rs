@@ -1,6 +1,6 @@
 //! thingbuf's channel: slots that are kept and reused, so items are `Clone` and `Default`.
 
-use thingbuf::mpsc::errors::TrySendError;
+use thingbuf::mpsc::errors::{Closed, TrySendError};
 use thingbuf::mpsc::{Receiver, Sender, channel};
 
 use crate::peer::{BATCH, Channel, Drain, Offer, Peer, Push, Queue, Receive, TryPush};
@@ -60,8 +60,10 @@ impl<T: Clone + Default + Send + Sync + 'static> Channel<T> for Thingbuf {
 }
 
 impl<T: Clone + Default + Send + Sync + 'static> Push<T> for Sender<T> {
-    async fn push(&self, item: T) {
-        assert!(self.send(item).await.is_ok(), "it is open");
+    type Error = Closed<T>;
+
+    fn push(&self, item: T) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.send(item)
     }
 
     fn into_blocking(self) -> impl FnMut(T) + Send + 'static {

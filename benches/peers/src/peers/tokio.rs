@@ -56,8 +56,10 @@ impl<T: Send + 'static> Channel<T> for Tokio {
 }
 
 impl<T: Send + 'static> Push<T> for mpsc::Sender<T> {
-    async fn push(&self, item: T) {
-        assert!(self.send(item).await.is_ok(), "it is open");
+    type Error = mpsc::error::SendError<T>;
+
+    fn push(&self, item: T) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.send(item)
     }
 
     fn into_blocking(self) -> impl FnMut(T) + Send + 'static {

@@ -63,7 +63,7 @@ fn flush<P: Pipeline<u64>>(batch: usize, flushes: u64) -> f64 {
         let some = async |count: u64| {
             for _ in 0..count {
                 for item in 0..batch as u64 {
-                    sender.push(item).await;
+                    assert!(sender.push(item).await.is_ok(), "it is open, and there is room in time");
                 }
                 tokio::task::yield_now().await;
             }

@@ -56,7 +56,7 @@ pub(crate) fn flow<P: Pipeline<u64> + 'static>(
             let sender = pipeline.sender();
             tokio::spawn(async move {
                 for item in 0..share {
-                    sender.push(item).await;
+                    assert!(sender.push(item).await.is_ok(), "it is open, and there is room in time");
                 }
             })
         });

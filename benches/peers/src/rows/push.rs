@@ -15,7 +15,7 @@ use crate::payload::{Bytes64, Bytes128, Payload, look};
 use crate::peer::{Drain, Peer, Queue, TryPush};
 use crate::peers::{
     ArrayQueue, AsyncChannel, ConcurrentQueue, Crossfire, Flume, Kanal, MutexDeque, Ours, Rtrb, Thingbuf, Tokio,
-    undriven,
+    undriven, undriven_weighed,
 };
 
 /// A capacity as many have, and memory that stays in the processor's cache.
@@ -36,6 +36,7 @@ pub(crate) fn rows(form: Form) -> Vec<Contest> {
         push_all_row(items),
         strategy_row("DropOldest", items, || Strategy::DropOldest),
         strategy_row("Sample", items, || Strategy::Sample(Sample::new())),
+        weigher_row(items),
     ]
 }
 
@@ -163,28 +164,37 @@ fn chunks(items: u64) -> f64 {
     per_item(best(PASSES, pass), items)
 }
 
+const BLOCK: &str = "backpressure, Block";
+const NOT_FULL: &str = "One thread fills 0.4 of the buffer, below the first mark.";
+
 /// Both sides are ours: what a strategy costs as long as it has nothing to do.
 fn strategy_row(name: &'static str, items: u64, strategy: fn() -> Strategy<u64>) -> Contest {
-    const BLOCK: &str = "backpressure, Block";
-    Contest::new(
-        format!("push, {name}, not full"),
-        "ns/item",
-        "One thread fills 0.4 of the buffer, below the first mark.",
-    )
-    .enter(OURS, move || push_by(strategy(), items))
-    .enter(BLOCK, move || push_by(Strategy::Block, items))
-    .mark(Limit::Of(BLOCK, 1.15))
+    Contest::new(format!("push, {name}, not full"), "ns/item", NOT_FULL)
+        .enter(OURS, move || push_into(&undriven(items as usize * 5 / 2, strategy()).0, items))
+        .enter(BLOCK, move || push_by_block(items))
+        .mark(Limit::Of(BLOCK, 1.15))
 }
 
-fn push_by(strategy: Strategy<u64>, items: u64) -> f64 {
-    let (queue, _flusher) = undriven(items as usize * 5 / 2, strategy);
-    let fill = |queue: &BackpressureController<u64>| {
+/// The same of a bound by weight.
+fn weigher_row(items: u64) -> Contest {
+    Contest::new("push, weigher, not full", "ns/item", NOT_FULL)
+        .enter(OURS, move || push_into(&undriven_weighed(items as usize * 5 / 2).0, items))
+        .enter(BLOCK, move || push_by_block(items))
+        .mark(Limit::Of(BLOCK, 1.5))
+}
+
+fn push_by_block(items: u64) -> f64 {
+    push_into(&undriven(items as usize * 5 / 2, Strategy::Block).0, items)
+}
+
+fn push_into(queue: &BackpressureController<u64>, items: u64) -> f64 {
+    let fill = || {
         for i in 0..items {
             assert!(black_box(queue.try_push(i)).is_ok(), "there is room");
         }
     };
     let pass = || {
-        let time = timed(|| fill(&queue));
+        let time = timed(fill);
         drop(queue.purge());
         time
     };
