@@ -505,10 +505,10 @@ impl<T, R> Locked<'_, T, R> {
     }
 
     /// Ends a section that has moved items out and given no room free. As long as something is left, the depth, the alarm and
-    /// who waits are as they were.
+    /// who waits are as they were; only the age of what is left is another one.
     pub(crate) fn finish_taking(self) -> Effects {
         let is_empty = self.head.buffered(self.head.tail()) == 0;
-        if self.head.empty || is_empty { self.finish() } else { self.effects }
+        if self.head.empty || is_empty || self.head.is_aging { self.finish() } else { self.effects }
     }
 
     /// All of [`finish`](Self::finish) but the end of the section.

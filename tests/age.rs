@@ -5,13 +5,13 @@
 mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use backpressure::{
     BackpressureController, Batch, BuildError, Delivery, Fate, FlushError, FlushReason, LossReason, Retry, State,
-    Strategy,
+    Strategy, WeakController,
 };
 use tokio::time::{Instant, advance, sleep};
 
@@ -499,6 +499,31 @@ fn a_sink_that_hangs_makes_the_buffer_old_and_watchers_are_told() {
         assert_eq!(c.state(), State::Critical, "the age of the call is unknown still");
         c.close();
         assert_eq!(c.state(), State::Draining);
+    });
+}
+
+#[test]
+fn what_is_taken_is_old_in_the_state_before_the_sink_is_called() {
+    paused(|| async {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let states = Arc::clone(&seen);
+        let weak = Arc::new(OnceLock::<WeakController<u64>>::new());
+        let handle = Arc::clone(&weak);
+        let sink = move |_: Batch<u64>| {
+            let state = handle.get().and_then(WeakController::upgrade).map(|c| c.state());
+            states.lock().unwrap().extend(state);
+            async {
+                sleep(ms(50)).await;
+                Ok(())
+            }
+        };
+        let c = BackpressureController::builder(1_000).fixed(1, ms(0)).critical_age(ms(1_000)).spawn(sink).unwrap();
+        weak.set(c.downgrade()).unwrap();
+        (0..40).for_each(|i| c.try_push(i).unwrap());
+        assert!(c.flush().await.all_delivered());
+        let calls = |state| seen.lock().unwrap().iter().filter(|seen| **seen == state).count();
+        // Item n waits for 50 n ms; an interval of 100 ms has to be over in which none waited for less.
+        assert_eq!([State::Normal, State::Elevated, State::Critical].map(calls), [12, 10, 18]);
     });
 }
 
