@@ -24,8 +24,7 @@ pub(crate) fn rows(form: Form) -> Vec<Contest> {
     let span = Duration::from_millis(form.millis(MILLIS));
     let about = "Two threads offer as fast as they can for a tenth of a second, by the push that does not wait, into a \
                  buffer of 1000 in front of a sink that takes 2 ms for a batch. An item counts from the offer to its \
-                 drop; what the two producers have in hand is taken off. Ours drops delivered items after it has given \
-                 their room free, so for a moment it may hold a batch more.";
+                 drop; what the two producers have in hand is taken off.";
     vec![
         Contest::of_several("overload", about)
             .measure("lost and not told", "items", 0.0)
