@@ -12,9 +12,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicUsize;
 
 #[cfg(backpressure_loom)]
-pub(crate) use self::modelled::{AtomicU64, Mutex, MutexGuard, UnsafeCell};
+pub(crate) use self::modelled::{AtomicU64, Mutex, MutexGuard, UnsafeCell, rest};
 #[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
-pub(crate) use self::plain::{AtomicU64, Mutex, MutexGuard};
+pub(crate) use self::plain::{AtomicU64, Mutex, MutexGuard, rest};
 #[cfg(not(backpressure_loom))]
 pub(crate) use self::plain_cell::UnsafeCell;
 #[cfg(backpressure_shuttle)]
@@ -77,19 +77,23 @@ pub(crate) fn stripe() -> usize {
 #[derive(Debug)]
 pub(crate) struct Backoff {
     step: u32,
+    /// The step with the longest spin.
+    longest: u32,
 }
 
 impl Backoff {
-    /// From this step on the caller has waited for about 4 microseconds and should give its thread away.
-    const EXHAUSTED: u32 = 8;
-    #[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
-    const LONGEST_SPIN: u32 = 6;
-
+    /// At most 64 pauses.
     pub(crate) const fn new() -> Self {
-        Self { step: 0 }
+        Self { step: 0, longest: 6 }
     }
 
-    /// Spins for twice as long as the last time, at most 64 pauses.
+    /// From 8 to 256 pauses, 5 microseconds: so long that another thread gets many short sections done meanwhile, each of
+    /// which costs a tenth of one that has to fetch the lock.
+    pub(crate) const fn patient() -> Self {
+        Self { step: 3, longest: 8 }
+    }
+
+    /// Spins for twice as long as the last time.
     #[cold]
     pub(crate) fn spin(&mut self) {
         #[cfg(backpressure_loom)]
@@ -97,15 +101,15 @@ impl Backoff {
         #[cfg(backpressure_shuttle)]
         thread::yield_now();
         #[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
-        for _ in 0..1_u32 << self.step.min(Self::LONGEST_SPIN) {
+        for _ in 0..1_u32 << self.step.min(self.longest) {
             std::hint::spin_loop();
         }
         self.step += 1;
     }
 
-    /// Whether spinning longer would be a waste.
+    /// Whether spinning longer would be a waste: the caller should give its thread away.
     pub(crate) const fn is_exhausted(&self) -> bool {
-        self.step >= Self::EXHAUSTED
+        self.step >= self.longest + 2
     }
 }
 
@@ -113,6 +117,10 @@ impl Backoff {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(all(test, backpressure_loom)), allow(dead_code, reason = "only models break the protocol"))]
 pub(crate) enum Fault {
+    /// The head lock is taken without acquiring.
+    LockRelaxed,
+    /// The head lock is released without releasing.
+    UnlockRelaxed,
     /// The claim on `tail` neither acquires nor releases.
     ClaimRelaxed,
     /// `limit` is published without releasing the vacated slots.
@@ -242,8 +250,28 @@ pub(crate) use self::scheduled::{fault, stripe};
 #[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
 mod plain {
     pub(crate) use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
 
     pub(crate) use parking_lot::{Mutex, MutexGuard};
+
+    use super::thread;
+
+    /// Gives the thread's turn away, and after some `times` sleeps, so that whoever it waits for gets to run, whatever its
+    /// priority.
+    pub(crate) fn rest(times: u32) {
+        const TURNS: u32 = 8;
+        /// Long beside what it costs to sleep, short beside a turn of the scheduler.
+        const NAP: Duration = Duration::from_micros(50);
+        if times < TURNS {
+            thread::yield_now();
+        } else {
+            #[allow(
+                clippy::disallowed_methods,
+                reason = "the head lock has no queue: only its holder can let it go on"
+            )]
+            thread::sleep(NAP);
+        }
+    }
 }
 
 #[cfg(not(backpressure_loom))]
@@ -285,6 +313,10 @@ mod scheduled {
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
         }
     }
 
@@ -329,6 +361,10 @@ mod modelled {
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
         }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
     }
 
     thread_local! {
@@ -337,6 +373,11 @@ mod modelled {
 
     pub(crate) fn fault(fault: Fault) -> bool {
         FAULT.get() == Some(fault)
+    }
+
+    /// Lets the others go on.
+    pub(crate) fn rest(_: u32) {
+        loom::thread::yield_now();
     }
 
     pub(crate) fn order(at: Fault, right: Ordering) -> Ordering {

@@ -125,6 +125,57 @@ fn a_random_history_is_that_of_a_deque() {
 }
 
 #[test]
+fn one_thread_at_a_time_holds_the_head_lock() {
+    const TURNS: u64 = 20_000;
+    let ring: Ring<u64, u64> = Ring::new(1, 0).expect("memory");
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..TURNS).for_each(|_| *ring.lock() += 1));
+            scope.spawn(|| (0..TURNS).for_each(|_| *ring.lock_last() += 1));
+        }
+        scope.spawn(|| {
+            let mut left = TURNS;
+            while left > 0 {
+                match ring.try_lock() {
+                    Some(mut head) => {
+                        *head += 1;
+                        left -= 1;
+                    }
+                    None => thread::yield_now(),
+                }
+            }
+        });
+    });
+    assert_eq!(*ring.lock(), 5 * TURNS);
+}
+
+#[test]
+fn who_waits_for_a_holder_that_does_not_run_gets_the_lock_after_it() {
+    let ring: Ring<u64, Vec<&str>> = Ring::new(1, Vec::new()).expect("memory");
+    let begun = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let mut head = ring.lock();
+        for lock in [Ring::lock, Ring::lock_last] {
+            let (ring, begun) = (&ring, &begun);
+            scope.spawn(move || {
+                begun.fetch_add(1, Ordering::Relaxed);
+                lock(ring).push("waited");
+            });
+        }
+        // Longer than anybody spins or gives its turn away.
+        for _ in 0..2_000 {
+            thread::yield_now();
+            while begun.load(Ordering::Relaxed) < 2 {
+                thread::yield_now();
+            }
+        }
+        assert!(ring.try_lock().is_none(), "it is held");
+        head.push("held");
+    });
+    assert_eq!(*ring.lock(), ["held", "waited", "waited"]);
+}
+
+#[test]
 fn displacing_keeps_the_bound_and_the_order() {
     for capacity in CAPACITIES {
         let ring = ring(capacity);
