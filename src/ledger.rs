@@ -202,15 +202,9 @@ impl Ledger {
         }
     }
 
-    /// Whether somebody waits for items to be settled.
-    pub(crate) fn has_barriers(&self) -> bool {
-        !self.barriers.is_empty()
-    }
-
-    /// Counts an item as evicted from a buffer that was full at `depth`. No barrier is open.
-    pub(crate) fn note_rotated(&mut self, depth: u64) {
-        self.total.lost.evicted += 1;
-        self.peak_depth = self.peak_depth.max(depth);
+    /// How many wait for items to be settled.
+    pub(crate) fn barriers(&self) -> usize {
+        self.barriers.len()
     }
 
     /// Counts the youngest item, at `position`, as evicted, and a newer one as accepted in its place; returns the wakers of

@@ -87,9 +87,10 @@ struct Head<X> {
     overhang: u64,
     /// Figures to be read without the lock are to be published with the limit.
     is_resized: bool,
-    /// `taken` and `gone` as totals since the start.
+    /// `taken` as a total since the start.
     taken_total: u64,
-    gone_total: u64,
+    /// `taken - gone`.
+    in_flight: u64,
     extra: X,
 }
 
@@ -121,7 +122,7 @@ impl<T, X> Ring<T, X> {
                 overhang: 0,
                 is_resized: false,
                 taken_total: 0,
-                gone_total: 0,
+                in_flight: 0,
                 extra,
             })),
         })
@@ -252,6 +253,25 @@ impl<T, X> Ring<T, X> {
         HeadGuard { ring: self, head: self.head.lock() }
     }
 
+    /// The head lock, if nobody holds it.
+    #[inline(always)]
+    pub(crate) fn try_lock(&self) -> Option<HeadGuard<'_, T, X>> {
+        self.head.try_lock().map(|head| HeadGuard { ring: self, head })
+    }
+
+    /// The head lock, for one of many that want it all the time: for a while it lets the others go first.
+    #[cold]
+    pub(crate) fn lock_last(&self) -> HeadGuard<'_, T, X> {
+        let mut backoff = Backoff::patient();
+        while !backoff.is_exhausted() {
+            if let Some(head) = self.try_lock() {
+                return head;
+            }
+            backoff.spin();
+        }
+        self.lock()
+    }
+
     /// Claims the next place, if there is room and the ring is open; the word before and the word after.
     #[inline(always)]
     fn claim(&self) -> Option<(Word, Word)> {
@@ -261,7 +281,7 @@ impl<T, X> Ring<T, X> {
         loop {
             // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
             let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
-            let has_room = word.is_plain() && self.is_below(word, limit) || self.has_room_slow(word, limit);
+            let has_room = if word.is_plain() { self.is_below(word, limit) } else { self.has_room_slow(word, limit) };
             if !has_room {
                 return None;
             }
@@ -304,7 +324,7 @@ impl<T, X> Ring<T, X> {
 
     #[cold]
     fn has_room_slow(&self, word: Word, limit: Word) -> bool {
-        !word.is_closed() && !word.is_plain() && self.room(word, limit) > 0
+        !word.is_closed() && self.room(word, limit) > 0
     }
 
     /// Room in places; negative for a moment while a hand-over stands above the limit.
@@ -350,6 +370,13 @@ impl<T, X> Ring<T, X> {
             return false;
         }
         self.fire_slow(word)
+    }
+
+    /// Whether a bare place lies below the armed level: nobody waits for it.
+    #[inline(always)]
+    pub(crate) fn is_quiet_at(&self, place: Word) -> bool {
+        // Ordering: Relaxed, as in `is_due`.
+        place.is_before(Word::from_raw(self.signals.wake_at.load(Ordering::Relaxed)))
     }
 
     #[cold]

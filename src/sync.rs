@@ -77,19 +77,23 @@ pub(crate) fn stripe() -> usize {
 #[derive(Debug)]
 pub(crate) struct Backoff {
     step: u32,
+    /// The step with the longest spin.
+    longest: u32,
 }
 
 impl Backoff {
-    /// From this step on the caller has waited for about 4 microseconds and should give its thread away.
-    const EXHAUSTED: u32 = 8;
-    #[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
-    const LONGEST_SPIN: u32 = 6;
-
+    /// At most 64 pauses.
     pub(crate) const fn new() -> Self {
-        Self { step: 0 }
+        Self { step: 0, longest: 6 }
     }
 
-    /// Spins for twice as long as the last time, at most 64 pauses.
+    /// From 8 to 256 pauses, 5 microseconds: so long that another thread gets many short sections done meanwhile, each of
+    /// which costs a tenth of one that has to fetch the lock.
+    pub(crate) const fn patient() -> Self {
+        Self { step: 3, longest: 8 }
+    }
+
+    /// Spins for twice as long as the last time.
     #[cold]
     pub(crate) fn spin(&mut self) {
         #[cfg(backpressure_loom)]
@@ -97,15 +101,15 @@ impl Backoff {
         #[cfg(backpressure_shuttle)]
         thread::yield_now();
         #[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
-        for _ in 0..1_u32 << self.step.min(Self::LONGEST_SPIN) {
+        for _ in 0..1_u32 << self.step.min(self.longest) {
             std::hint::spin_loop();
         }
         self.step += 1;
     }
 
-    /// Whether spinning longer would be a waste.
+    /// Whether spinning longer would be a waste: the caller should give its thread away.
     pub(crate) const fn is_exhausted(&self) -> bool {
-        self.step >= Self::EXHAUSTED
+        self.step >= self.longest + 2
     }
 }
 
@@ -290,6 +294,10 @@ mod scheduled {
         pub(crate) fn get_mut(&mut self) -> &mut T {
             self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
         }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
     }
 
     /// By the task: the same each time that a schedule is replayed.
@@ -336,6 +344,10 @@ mod modelled {
 
         pub(crate) fn get_mut(&mut self) -> &mut T {
             self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
         }
     }
 

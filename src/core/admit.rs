@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Core, Hangar, loss};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Evicted, Key, Locked, Merged, NoRoom, Parked, Tag, Wait};
+use crate::ring::Word;
 use crate::state::Reflex;
 use crate::strategy::{Admission, Draw, Strategy};
 use crate::sync::{Backoff, Ordering};
@@ -70,9 +71,40 @@ impl<T> Core<T> {
         Err(self.refuse(self.why_not(), item))
     }
 
+    /// Not cold: for those who drop the oldest it is the common way. With a weigher nobody gets here.
     #[inline(never)]
     fn try_evict(&self, item: T) -> Result<(), PushError<T>> {
+        if loss::is_in_hook() {
+            return self.try_evict_slow(item);
+        }
+        match self.gate.try_rotate(item) {
+            Ok((victim, level)) => {
+                self.note_evicted(victim, level);
+                Ok(())
+            }
+            Err(item) => self.try_evict_slow(item),
+        }
+    }
+
+    #[cold]
+    fn try_evict_slow(&self, item: T) -> Result<(), PushError<T>> {
         self.now_or_never(self.evict(item, Tag::PLAIN))
+    }
+
+    /// What follows an eviction outside the lock.
+    #[inline(always)]
+    fn note_evicted(&self, victim: T, level: Word) {
+        if !self.gate.is_quiet_at(level) || self.minds_evicted() {
+            self.note_evicted_slow(victim, level);
+        }
+    }
+
+    #[inline(never)]
+    fn note_evicted_slow(&self, victim: T, level: Word) {
+        if self.gate.is_due(level) {
+            self.alarm();
+        }
+        self.lose_evicted(victim);
     }
 
     /// Not cold: for those who weigh it is the common way.
@@ -215,30 +247,27 @@ impl<T> Core<T> {
         if self.is_closed() { RefuseReason::Closed } else { RefuseReason::Full }
     }
 
-    fn evict(&self, item: T, tag: Tag) -> Admitted<T> {
+    fn evict(&self, mut item: T, tag: Tag) -> Admitted<T> {
         if loss::is_in_hook() {
             return self.store_or_refuse(item, tag);
         }
         if self.weigher.is_some() {
             return self.evict_some(item, tag);
         }
-        if !tag.is_plain() {
-            return self.evict_slow(item, tag);
-        }
-        match self.gate.rotate(item) {
-            Ok((victim, alarm)) => {
-                if alarm {
-                    self.alarm();
+        if tag.is_plain() {
+            match self.gate.rotate(item) {
+                Ok((victim, level)) => {
+                    self.note_evicted(victim, level);
+                    return Admitted::Stored;
                 }
-                self.lose_evicted(victim);
-                Admitted::Stored
+                Err(back) => item = back,
             }
-            Err(item) => self.evict_slow(item, tag),
         }
+        self.evict_one(item, tag)
     }
 
     #[cold]
-    fn evict_slow(&self, item: T, tag: Tag) -> Admitted<T> {
+    fn evict_one(&self, item: T, tag: Tag) -> Admitted<T> {
         self.evict_by(item, tag, |item, tag| {
             let mut locked = self.gate.lock();
             let (evicted, victim) = locked.evict(item, tag);

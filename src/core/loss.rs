@@ -62,12 +62,17 @@ impl<T> Core<T> {
         self.lose(Some(item), LossReason::Refused(reason), None);
     }
 
+    /// Whether anybody minds an evicted item: the hook, or its own destructor.
+    #[inline(always)]
+    pub(super) fn minds_evicted(&self) -> bool {
+        self.on_loss.is_some() || mem::needs_drop::<T>()
+    }
+
     #[inline]
     pub(super) fn lose_evicted(&self, victim: T) {
-        if self.on_loss.is_none() && !mem::needs_drop::<T>() {
-            return;
+        if self.minds_evicted() {
+            self.lose(Some(victim), LossReason::Evicted, None);
         }
-        self.lose(Some(victim), LossReason::Evicted, None);
     }
 
     pub(super) fn lose_all(

@@ -39,6 +39,12 @@ pub(crate) enum End {
     Cancelled,
 }
 
+/// What is to be dropped, and lost, outside the lock.
+struct Settled<T> {
+    delivered: Vec<T>,
+    failed: Vec<Failed<T>>,
+}
+
 impl<T> Core<T> {
     /// A guard was dropped: its batch comes home. If it was done, what is not marked is delivered.
     pub(crate) fn land(&self, key: FlightKey, items: Vec<T>, marks: Vec<Mark>, is_done: bool, tries: Tries) {
@@ -102,7 +108,7 @@ impl<T> Core<T> {
         if let (Left::Nothing, Some((pace, sample))) = (&left, report) {
             locked.tell_pace(pace, now, sample);
         }
-        let Some((delivered, failed)) = settled else { return left };
+        let Some(Settled { delivered, failed }) = settled else { return left };
         self.apply(locked.leave());
         self.recycle(delivered, spare);
         if !failed.is_empty() {
@@ -111,7 +117,7 @@ impl<T> Core<T> {
         left
     }
 
-    /// The items to be dropped and lost, if anything could be settled.
+    /// `None` if nothing could be settled.
     #[inline(always)]
     fn settle_attempt(
         &self,
@@ -120,7 +126,7 @@ impl<T> Core<T> {
         end: End,
         now: Tick,
         error: Option<&SharedError>,
-    ) -> (Left, Option<(Vec<T>, Vec<Failed<T>>)>) {
+    ) -> (Left, Option<Settled<T>>) {
         let desk = locked.desk();
         let Some(flight) = desk.rest.flights.get_mut(key) else { return (Left::Nothing, None) };
         let took = flight.took(now);
@@ -162,7 +168,7 @@ impl<T> Core<T> {
         if is_ok {
             self.note_drained(locked, now, took, delivered.len() + failed.len());
         }
-        (remains, Some((delivered_items, failed)))
+        (remains, Some(Settled { delivered: delivered_items, failed }))
     }
 
     /// `error` is what those have failed with that have no error of their own.

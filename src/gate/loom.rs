@@ -169,9 +169,9 @@ impl Rig {
     /// Evicts for `item`, with one more try if the oldest is not written yet; what was displaced goes to `lost`.
     fn evict(&self, item: u32, lost: &mut Vec<u32>) -> Displaced {
         match self.gate.rotate(item) {
-            Ok((victim, alarm)) => {
+            Ok((victim, level)) => {
                 lost.push(victim);
-                if alarm {
+                if self.gate.is_due(level) {
                     self.apply(self.gate.alarm());
                 }
                 Displaced::Stored

@@ -49,6 +49,10 @@ impl Tags {
         self.map.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
     pub(crate) fn insert(&mut self, position: u64, tag: Tag) {
         if !tag.is_plain() {
             let before = self.map.insert(position, tag);

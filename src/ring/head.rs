@@ -35,6 +35,7 @@ impl<T, X> HeadGuard<'_, T, X> {
         unsafe { out.set_len(len + count) };
         self.head.taken = self.ring.shape.advance(self.head.taken, count as u64);
         self.head.taken_total += count as u64;
+        self.head.in_flight += count as u64;
         count
     }
 
@@ -65,43 +66,46 @@ impl<T, X> HeadGuard<'_, T, X> {
         let item = self.move_out(slot);
         self.head.taken = self.ring.shape.next(place);
         self.head.taken_total += 1;
+        self.head.in_flight += 1;
         Popped::Item(item)
     }
 
-    /// Displaces the oldest item of a full ring for `item`, in one step: the victim. `Err` if that is not all there is to do:
-    /// there is room or a permit, nothing is buffered or the oldest not written, the intake is shut, the capacity has shrunk.
-    #[inline]
-    pub(crate) fn rotate(&mut self, item: T) -> Result<T, T> {
+    /// Displaces the oldest item of a full ring for `item`, in one step: the victim, and the level that this has reached.
+    /// `Err` if that is not all there is to do: there is room or a permit, nothing is buffered or the oldest not written, the
+    /// intake is shut, the capacity has shrunk.
+    #[inline(always)]
+    pub(crate) fn rotate(&mut self, item: T) -> Result<(T, Word), T> {
+        let ring = self.ring;
         let (word, place) = (self.tail(), self.head.taken);
         // The limit is a bare place: no permit is out, and the ring is open.
-        let is_full = word == self.head.limit && self.head.owed == 0 && !self.head.is_resized;
-        let slot = self.ring.slot(place);
+        let is_full = word == self.head.limit && self.head.owed | u64::from(self.head.is_resized) == 0;
+        let slot = ring.slot(place);
         if !is_full || place == word || !self.is_written(slot, 0) && !fault(Fault::EvictUnwritten) {
             return Err(item);
         }
         let victim = self.move_out(slot);
-        self.head.taken = self.ring.shape.next(place);
+        self.head.taken = ring.shape.next(place);
         self.head.taken_total += 1;
-        self.head.gone_total += 1;
-        self.head.limit = self.ring.shape.next(word);
-        let tell = |head: &Head<X>| self.ring.signals.limit.store(head.limit.raw(), Ordering::Release);
+        let next = ring.shape.next(word);
+        self.head.limit = next;
+        let tell = || ring.signals.limit.store(next.raw(), Ordering::Release);
         if fault(Fault::LimitBeforeTail) {
-            tell(&self.head);
+            tell();
             mark();
         }
         // Ordering: Release, as in `place_below`: the tail is frozen, so that a store is enough.
-        self.ring.tail.store(self.head.limit.raw(), Ordering::Release);
-        self.ring.write(word, item);
+        ring.tail.store(next.raw(), Ordering::Release);
+        ring.write(word, item);
         // Ordering: Release, as in `publish`: after the tail that it pays for, so that nobody else has the room.
-        tell(&self.head);
-        Ok(victim)
+        tell();
+        Ok((victim, next))
     }
 
     /// Gives the room of `n` taken items free, to be published later.
     pub(crate) fn free(&mut self, n: u64) {
         // R1 rests on this test.
-        assert!(self.head.gone_total + n <= self.head.taken_total, "only what was taken can be settled");
-        self.head.gone_total += n;
+        assert!(n <= self.head.in_flight, "only what was taken can be settled");
+        self.head.in_flight -= n;
         if !fault(Fault::RoomBeforeTake) {
             self.head.owed += n;
         }
@@ -288,7 +292,7 @@ impl<T, X> HeadGuard<'_, T, X> {
 
     /// Taken and not settled.
     pub(crate) fn in_flight(&self) -> u64 {
-        self.head.taken_total - self.head.gone_total
+        self.head.in_flight
     }
 
     /// The present capacity, in `1 ..= slots`.
