@@ -4,7 +4,6 @@ mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
-use std::thread;
 
 use backpressure::{BackpressureController, Batch, Batches, FlushError, PushError, WeakController};
 
@@ -252,24 +251,25 @@ fn an_end_that_comes_while_delivered_items_are_dropped_finds_them_delivered() {
     });
 }
 
-/// Says when its destructor begins, and takes its time for it.
-struct Slow(mpsc::Sender<()>);
+/// Says when its destructor begins, which goes on until it is told.
+struct Slow(mpsc::Sender<()>, mpsc::Receiver<()>);
 
 impl Drop for Slow {
     fn drop(&mut self) {
         self.0.send(()).unwrap();
-        thread::sleep(ms(400));
+        self.1.recv().unwrap();
     }
 }
 
 #[test]
 fn a_drain_whose_time_is_over_while_a_delivered_item_is_dropped_finds_it_delivered() {
     workers(2).block_on(async {
-        let (begun, begins) = mpsc::channel();
+        let ((begun, begins), (end, ends)) = (mpsc::channel(), mpsc::channel());
         let c = BackpressureController::builder(1).fixed(1, SEC).spawn(whole).unwrap();
-        assert!(c.try_push(Slow(begun)).is_ok());
+        assert!(c.try_push(Slow(begun, ends)).is_ok());
         tokio::task::spawn_blocking(move || begins.recv().unwrap()).await.unwrap();
         let report = c.drain(ms(20)).await;
+        end.send(()).unwrap();
         assert_eq!((report.delivered(), report.abandoned(), report.leftovers.len()), (1, 0, 0));
         c.snapshot().audit().unwrap();
     });
