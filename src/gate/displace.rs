@@ -44,7 +44,7 @@ impl<T, R> Gate<T, R> {
         Self::rotate_under(self.ring.lock_last(), item)
     }
 
-    /// The same unless somebody holds the lock, or waits for it: 113 instructions a push, against 521 by way of `evict`.
+    /// The same unless somebody holds the lock: 121 instructions a push, against 521 by way of `evict`.
     #[inline(always)]
     pub(crate) fn try_rotate(&self, item: T) -> Result<(T, Word), T> {
         match self.ring.try_lock() {
