@@ -1,0 +1,129 @@
+//! What a section does in cases that a controller runs into only when something else happens just then. Loom explores
+//! when they happen; here is what becomes of them.
+
+use super::*;
+use crate::state::Watermarks;
+
+/// A gate with the items `0 .. items` inside, with marks that only a full buffer reaches.
+fn gate(capacity: usize, items: u32) -> Gate<u32, ()> {
+    let marks = Watermarks::new(0.99, 1.0).expect("valid");
+    let gate = Gate::new(capacity, Levels::new(marks, capacity, 1), None, Clock::start(), ()).expect("memory");
+    assert!((0..items).all(|item| gate.push(item).is_ok()));
+    let _ = gate.alarm();
+    gate
+}
+
+fn one(item: u32) -> Parked<u32> {
+    Parked::single(item, Tag::PLAIN)
+}
+
+const fn places(wanted: u64, granted: u64) -> Parked<u32> {
+    Parked::Permits { wanted, granted, size: 0 }
+}
+
+fn noop() -> Waker {
+    Waker::noop().clone()
+}
+
+fn waits(locked: &mut Locked<'_, u32, ()>) -> usize {
+    locked.desk().waits.means().map(|(_, number)| number).sum()
+}
+
+#[test]
+fn a_last_try_has_what_there_is_and_nothing_when_shut() {
+    let gate = gate(5, 1);
+    assert_eq!(gate.reserve(1), Some(false));
+    let mut locked = gate.lock();
+    assert_eq!(locked.try_serve(&mut places(3, 1)), Ok(()));
+    assert_eq!(locked.figures().reserved, 3);
+    assert_eq!(locked.try_serve(&mut places(2, 0)), Err(NoRoom::Full), "in part");
+    assert_eq!((locked.figures().reserved, locked.figures().is_full), (4, true));
+    locked.release(1, 0);
+    assert!(!locked.figures().is_full);
+    locked.close();
+    for mut parked in [one(7), places(1, 0), Parked::Many([7].into(), [].into())] {
+        assert_eq!(locked.try_serve(&mut parked), Err(NoRoom::Closed));
+        assert_eq!((locked.figures().reserved, locked.figures().buffered), (3, 1));
+    }
+}
+
+#[test]
+fn whoever_waits_wakes_the_flusher_also_where_nothing_is_buffered() {
+    let gate = gate(1, 1);
+    let mut locked = gate.lock();
+    assert_eq!(locked.take(1, &mut Vec::new()), 1);
+    locked.sleep(Some(1));
+    assert!(!locked.finish().bell);
+    let mut locked = gate.lock();
+    locked.park(one(7), noop());
+    assert!(locked.finish().bell);
+}
+
+#[test]
+fn each_wait_is_counted_once_however_it_ends() {
+    let gate = gate(1, 1);
+    let mut locked = gate.lock();
+    let [first, _, third] = [7, 8, 9].map(|item| locked.park(one(item), noop()));
+    assert_eq!(waits(&mut locked), 0);
+    let (_, waker) = locked.dequeue(first, None);
+    assert!(waker.is_some(), "to be dropped outside the lock");
+    assert_eq!(waits(&mut locked), 1);
+    assert_eq!(locked.take(1, &mut Vec::new()), 1);
+    locked.settle(0..1, Outcome::Delivered);
+    assert_eq!(locked.finish().wakers.len(), 1);
+    let mut locked = gate.lock();
+    assert_eq!(waits(&mut locked), 2);
+    locked.close();
+    assert_eq!(waits(&mut locked), 3);
+    locked.dequeue(third, None);
+    assert_eq!(waits(&mut locked), 3, "it was over");
+}
+
+#[test]
+fn a_place_that_comes_back_is_the_waiters_before_anyone_sees_it() {
+    let gate = gate(1, 0);
+    assert!(gate.reserve(1).is_some());
+    let mut locked = gate.lock();
+    locked.park(one(7), noop());
+    locked.release(1, 0);
+    assert_eq!(gate.push(8), Err(8));
+    let effects = locked.finish();
+    assert_eq!((effects.wakers.len(), gate.len()), (1, 1));
+}
+
+#[test]
+fn a_permit_that_comes_back_wakes_the_flusher_only_for_the_end() {
+    let gate = gate(3, 0);
+    assert!(gate.reserve(2).is_some());
+    let mut locked = gate.lock();
+    locked.release(1, 0);
+    assert!(!locked.finish().bell);
+    let mut locked = gate.lock();
+    locked.close();
+    assert!(locked.finish().bell);
+    let mut locked = gate.lock();
+    assert!(!locked.is_drained());
+    locked.release(1, 0);
+    assert!(locked.is_drained());
+    assert!(locked.finish().bell);
+}
+
+#[test]
+fn nothing_is_displaced_when_shut() {
+    let gate = gate(2, 2);
+    let mut locked = gate.lock();
+    locked.close();
+    let (evicted, victim) = locked.evict(7, &mut Tag::of_size(0));
+    assert!(matches!((evicted, victim), (Evicted::Closed(7), None)));
+    assert!(matches!(locked.merge(7, &mut Tag::of_size(0), |_, _| true), Merged::Closed(7)));
+    assert_eq!(locked.figures().buffered, 2);
+}
+
+#[test]
+fn a_reservation_of_more_than_there_is_cannot_wait() {
+    let gate = gate(4, 0);
+    let mut locked = gate.lock();
+    assert_eq!([4, 5].map(|wanted| locked.too_few_for(wanted)), [None, Some(4)]);
+    locked.set_capacity(3);
+    assert_eq!([3, 4].map(|wanted| locked.too_few_for(wanted)), [None, Some(3)]);
+}
