@@ -13,6 +13,13 @@ fn gate(capacity: usize, items: u32) -> Gate<u32, ()> {
     gate
 }
 
+/// An empty one that is bounded by size, too.
+fn sized(capacity: usize, size: u64) -> Gate<u32, ()> {
+    let marks = Watermarks::new(0.99, 1.0).expect("valid");
+    let limits = Limits { capacity: size, item: size, batch: None };
+    Gate::new(capacity, Levels::new(marks, capacity, 1), Some(limits), Clock::start(), ()).expect("memory")
+}
+
 fn one(item: u32) -> Parked<u32> {
     Parked::single(item, Tag::PLAIN)
 }
@@ -126,4 +133,28 @@ fn a_reservation_of_more_than_there_is_cannot_wait() {
     assert_eq!([4, 5].map(|wanted| locked.too_few_for(wanted)), [None, Some(4)]);
     locked.set_capacity(3);
     assert_eq!([3, 4].map(|wanted| locked.too_few_for(wanted)), [None, Some(3)]);
+}
+
+#[test]
+fn a_last_try_of_many_ends_at_the_first_that_is_too_large() {
+    let gate = sized(9, 10);
+    let mut locked = gate.lock();
+    let mut many = Parked::Many([1, 2, 3, 4].into(), [4, 4, 4, 1].into());
+    assert_eq!(locked.try_serve(&mut many), Err(NoRoom::Full));
+    assert!(matches!(many, Parked::Many(items, sizes) if items == [3, 4] && sizes == [4, 1]));
+    assert_eq!((locked.figures().buffered, gate.inside()), (2, 8));
+    assert_eq!(locked.try_serve(&mut Parked::Many([5].into(), [2].into())), Ok(()));
+}
+
+#[test]
+fn places_of_a_size_are_reserved_all_or_none() {
+    let gate = sized(3, 10);
+    let mut locked = gate.lock();
+    let reserved = |locked: &Locked<'_, u32, ()>| (locked.figures().reserved, gate.inside());
+    assert!(!locked.reserve_sized(3, 4) && !locked.reserve_sized(4, 1));
+    assert_eq!(reserved(&locked), (0, 0));
+    assert!(locked.reserve_sized(1, 1), "there is room for more");
+    assert!(locked.reserve_sized(2, 4));
+    assert_eq!(reserved(&locked), (3, 9));
+    assert!(!locked.reserve_sized(1, 1), "there is no place");
 }
