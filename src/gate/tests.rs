@@ -13,10 +13,10 @@ fn gate(capacity: usize, items: u32) -> Gate<u32, ()> {
     gate
 }
 
-/// An empty one that is bounded by size, too.
+/// An empty one that is bounded by size, too; its batches by 10.
 fn sized(capacity: usize, size: u64) -> Gate<u32, ()> {
     let marks = Watermarks::new(0.99, 1.0).expect("valid");
-    let limits = Limits { capacity: size, item: size, batch: None };
+    let limits = Limits { capacity: size, item: size, batch: Some(10) };
     Gate::new(capacity, Levels::new(marks, capacity, 1), Some(limits), Clock::start(), ()).expect("memory")
 }
 
@@ -116,6 +116,52 @@ fn a_permit_that_comes_back_wakes_the_flusher_only_for_the_end() {
 }
 
 #[test]
+fn the_quick_eviction_leaves_alone_what_concerns_others() {
+    let rotates = |gate: &Gate<u32, ()>| gate.rotate(9).is_ok();
+    let plain = gate(2, 2);
+    assert!(rotates(&plain) && rotates(&plain));
+    assert_eq!(plain.lock().desk().ledger.total.lost.evicted, 2);
+    let waited_for = gate(2, 2);
+    let mut locked = waited_for.lock();
+    locked.park(one(7), noop());
+    let _ = locked.finish();
+    assert!(!rotates(&waited_for));
+    let watched = gate(2, 2);
+    let mut locked = watched.lock();
+    locked.desk().is_watched = true;
+    let _ = locked.finish();
+    assert!(!rotates(&watched));
+    let flushed = gate(2, 2);
+    let mut locked = flushed.lock();
+    locked.desk().ledger.open_barrier(2, 2);
+    let _ = locked.finish();
+    assert!(!rotates(&flushed));
+    let tagged = gate(2, 1);
+    let mut locked = tagged.lock();
+    assert!(locked.store(7, &mut Tag { weight: 2, ..Tag::PLAIN }).is_ok());
+    let _ = locked.finish();
+    assert!(!rotates(&tagged));
+}
+
+#[test]
+fn a_loss_is_told_once_to_whoever_watches_and_a_delivery_is_not() {
+    let gate = gate(3, 3);
+    let mut locked = gate.lock();
+    locked.desk().is_watched = true;
+    assert_eq!((locked.about_buffered(), locked.take(3, &mut Vec::new()), locked.about_buffered()), (3, 3, 0));
+    let _ = locked.finish();
+    for (position, outcome, bell) in [(0, Outcome::Delivered, false), (1, Outcome::Failed, true)] {
+        let mut locked = gate.lock();
+        locked.desk().is_watched = true;
+        locked.settle(position..position + 1, outcome);
+        assert_eq!((locked.desk().is_watched, locked.leave().bell), (!bell, bell), "{outcome:?}");
+    }
+    let mut locked = gate.lock();
+    locked.settle(2..3, Outcome::Failed);
+    assert!(!locked.leave().bell, "nobody watches");
+}
+
+#[test]
 fn nothing_is_displaced_when_shut() {
     let gate = gate(2, 2);
     let mut locked = gate.lock();
@@ -124,6 +170,13 @@ fn nothing_is_displaced_when_shut() {
     assert!(matches!((evicted, victim), (Evicted::Closed(7), None)));
     assert!(matches!(locked.merge(7, &mut Tag::of_size(0), |_, _| true), Merged::Closed(7)));
     assert_eq!(locked.figures().buffered, 2);
+    drop(locked);
+    let gate = sized(2, 10);
+    let mut locked = gate.lock();
+    assert!(locked.store(0, &mut Tag::of_size(10)).is_ok());
+    locked.close();
+    let (evicted, victims) = locked.evict_sized(7, &mut Tag::of_size(1));
+    assert!(matches!(evicted, Evicted::Closed(7)) && victims.is_empty());
 }
 
 #[test]
@@ -157,4 +210,27 @@ fn places_of_a_size_are_reserved_all_or_none() {
     assert!(locked.reserve_sized(2, 4));
     assert_eq!(reserved(&locked), (3, 9));
     assert!(!locked.reserve_sized(1, 1), "there is no place");
+}
+
+#[test]
+fn a_batch_is_bounded_by_size_when_it_is_planned_and_when_it_is_taken() {
+    // What is buffered, how many of up to 3 make a full batch, and how many are taken of 3: all, or cut.
+    let cases: [(&[u64], usize, (usize, bool)); 7] = [
+        (&[4, 5], 3, (2, false)),
+        (&[5, 5], 2, (2, false)),
+        (&[6, 6], 1, (1, true)),
+        (&[4, 4, 4], 2, (2, true)),
+        (&[11, 1], 1, (1, true)),
+        (&[12], 1, (1, false)),
+        (&[0, 10, 0, 1], 3, (3, false)),
+    ];
+    for (sizes, full, taken) in cases {
+        let gate = sized(9, 99);
+        let mut locked = gate.lock();
+        for size in sizes {
+            assert!(locked.store(0, &mut Tag::of_size(*size)).is_ok());
+        }
+        assert_eq!(locked.batch_limit(3), full, "{sizes:?}");
+        assert_eq!(locked.take_batch(3, &mut Vec::new()), taken, "{sizes:?}");
+    }
 }
