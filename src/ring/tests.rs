@@ -249,6 +249,7 @@ fn the_last_lap_wraps_into_the_first() {
     for capacity in [1, 2, 3, 1000] {
         let ring = ring(capacity);
         ring.start_near_the_wrap();
+        let start = ring.lock().tail();
         for i in 0..4 * capacity {
             assert!(ring.push(i).is_ok());
             if i % 2 == 1 || capacity == 1 {
@@ -256,6 +257,8 @@ fn the_last_lap_wraps_into_the_first() {
                 assert_eq!(all.last(), Some(&i));
             }
         }
+        let end = ring.lock().tail();
+        assert!(start.is_before(end) && end.raw() < start.raw(), "the word has wrapped");
     }
 }
 
