@@ -234,3 +234,21 @@ fn a_batch_is_bounded_by_size_when_it_is_planned_and_when_it_is_taken() {
         assert_eq!(locked.take_batch(3, &mut Vec::new()), taken, "{sizes:?}");
     }
 }
+
+#[test]
+fn with_sizes_nobody_passes_a_heavy_one_who_waits() {
+    let gate = sized(9, 10);
+    let mut locked = gate.lock();
+    assert!(locked.store(0, &mut Tag::of_size(8)).is_ok());
+    locked.park(Parked::single(1, Tag::of_size(5)), noop());
+    let later = [
+        Parked::single(2, Tag::of_size(1)),
+        Parked::Many([2].into(), [1].into()),
+        Parked::Permits { wanted: 1, granted: 0, size: 1 },
+    ];
+    for mut parked in later {
+        assert_eq!(locked.try_serve(&mut parked), Err(NoRoom::Full), "{parked:?}");
+    }
+    assert!(locked.store(2, &mut Tag::of_size(1)).is_err() && !locked.reserve_sized(1, 1));
+    assert_eq!((gate.inside(), locked.figures().reserved), (8, 0));
+}
