@@ -252,3 +252,28 @@ fn with_sizes_nobody_passes_a_heavy_one_who_waits() {
     assert!(locked.store(2, &mut Tag::of_size(1)).is_err() && !locked.reserve_sized(1, 1));
     assert_eq!((gate.inside(), locked.figures().reserved), (8, 0));
 }
+
+#[test]
+fn a_flusher_that_sleeps_is_woken_by_size_and_not_before() {
+    let sleep = |gate: &Gate<u32, ()>| {
+        let mut locked = gate.lock();
+        locked.sleep(Some(5));
+        !locked.finish().bell
+    };
+    let wakes = |gate: &Gate<u32, ()>, size| {
+        let Ok(alarm) = gate.push_sized(0, size) else { panic!("there is room") };
+        alarm && gate.alarm().bell
+    };
+    let gate = sized(9, 30);
+    assert!(sleep(&gate));
+    assert_eq!([4, 5, 1].map(|size| wakes(&gate, size)), [false, false, true], "a batch is full");
+    let mut locked = gate.lock();
+    assert_eq!(locked.take_batch(9, &mut Vec::new()), (3, false));
+    let _ = locked.finish();
+    assert!(sleep(&gate));
+    assert_eq!([9, 1].map(|size| wakes(&gate, size)), [false, true], "beside what is in flight");
+    let brimful = sized(9, 10);
+    assert!(!brimful.lock().figures().is_full && !wakes(&brimful, 10) && brimful.lock().figures().is_full);
+    assert_eq!(brimful.lock().take(1, &mut Vec::new()), 1);
+    assert!(sleep(&brimful), "there is nothing to flush");
+}
