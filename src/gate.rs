@@ -15,6 +15,8 @@ mod stamps;
 mod stowage;
 mod survey;
 mod tags;
+#[cfg(all(test, not(backpressure_loom)))]
+mod tests;
 mod volume;
 mod waiters;
 

@@ -197,3 +197,18 @@ impl<T> fmt::Debug for Strategy<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_is_full_by_items_or_by_weight() {
+        let is_full = |depth, weight, capacity_weight| {
+            Pressure { state: State::Normal, depth, capacity: 3, weight, capacity_weight }.is_full()
+        };
+        assert_eq!([2, 3, 4].map(|depth| is_full(depth, 0, None)), [false, true, true]);
+        assert_eq!([9, 10, 11].map(|weight| is_full(2, weight, Some(10))), [false, true, true]);
+        assert!(is_full(3, 9, Some(10)) && is_full(3, 10, Some(10)));
+    }
+}

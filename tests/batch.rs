@@ -306,6 +306,29 @@ fn a_batch_has_one_name_over_all_its_attempts_and_its_items_have_one_for_life() 
 }
 
 #[test]
+fn a_batch_reads_as_the_slice_of_its_items_in_every_way() {
+    paused(|| async {
+        let log = Log::default();
+        let c = BackpressureController::builder(10)
+            .fixed(3, HOUR)
+            .spawn({
+                let log = log.clone();
+                move |batch: Batch<u32>| {
+                    let by_loop: Vec<u32> = (&batch).into_iter().copied().collect();
+                    let by_weight: Vec<(u32, u64)> = batch.weighted().map(|(item, weight)| (*item, weight)).collect();
+                    log.add(&[(by_loop, batch.as_ref().to_vec(), batch.to_vec(), by_weight)]);
+                    std::future::ready(Ok(()))
+                }
+            })
+            .unwrap();
+        c.push_all(7..10).await.unwrap();
+        idle().await;
+        let items = vec![7, 8, 9];
+        assert_eq!(log.items(), [(items.clone(), items.clone(), items, vec![(7, 1), (8, 1), (9, 1)])]);
+    });
+}
+
+#[test]
 fn what_is_too_large_is_halved_under_new_names_until_a_single_item_fails_alone() {
     paused(|| async {
         let (log, losses) = (Log::<Seen>::default(), Losses::default());

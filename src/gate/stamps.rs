@@ -177,6 +177,7 @@ mod tests {
         [(0, 1), (4, 10), (8, 20), (20, 30)].into_iter().for_each(|(next, t)| note(&mut stamps, next, t));
         let born = stamps.born(&(2..12));
         assert_eq!([9, 10, 19, 20, 29, 30, 99].map(|t| born.before(at(t))), [0, 4, 4, 8, 8, 12, 12]);
+        assert_eq!([5, 4].map(|first| stamps.born(&(first..12)).before(at(10))), [0, 0], "only bounds inside of it");
         assert_eq!(stamps.born(&(18..25)).before(at(99)), 20, "of the last ones nothing is known");
         assert_eq!(Born::default().before(at(99)), 0);
     }

@@ -300,6 +300,8 @@ impl<T> Waiters<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn park(waiters: &mut Waiters<u32>, item: u32) -> Key {
@@ -368,6 +370,18 @@ mod tests {
         assert!(waiters.pop_served().is_some());
         assert!(matches!(waiters.next_want(), Some(Want::Reserve(2, 2))));
         assert!(matches!(waiters.poll(second, Waker::noop().clone()).0, Wait::Queued));
+    }
+
+    #[test]
+    fn a_wait_began_when_it_was_queued_and_is_over_when_it_was_served() {
+        let mut waiters = Waiters::new();
+        let since = [3, 5].map(|secs| Tick::at(Duration::from_secs(secs)));
+        let [first, second] =
+            since.map(|tick| waiters.enqueue(Parked::single(7, Tag::PLAIN), Waker::noop().clone(), tick));
+        assert_eq!((waiters.oldest(), waiters.since(second)), (Some(since[0]), Some(since[1])));
+        assert!(matches!(waiters.next_want(), Some(Want::Store(..))));
+        assert!(waiters.pop_served().is_some());
+        assert_eq!((waiters.since(first), waiters.oldest()), (None, Some(since[1])));
     }
 
     #[test]

@@ -114,7 +114,9 @@ mod tests {
             sums.add(Outcome::Delivered, u64::MAX);
         }
         sums.add(Outcome::Evicted, 7);
+        sums.add(Outcome::Abandoned, 9);
         assert_eq!(sums.get(Outcome::Delivered), 3 * u128::from(u64::MAX));
-        assert_eq!((sums.get(Outcome::Evicted), sums.get(Outcome::Failed)), (7, 0));
+        let by_outcome = [Outcome::Failed, Outcome::Evicted, Outcome::Purged, Outcome::Abandoned];
+        assert_eq!(by_outcome.map(|outcome| sums.get(outcome)), [0, 7, 0, 9]);
     }
 }

@@ -143,6 +143,71 @@ fn displacing_keeps_the_bound_and_the_order() {
 }
 
 #[test]
+fn a_rotation_displaces_the_oldest_of_a_full_ring_and_keeps_the_order() {
+    for capacity in CAPACITIES {
+        let ring = ring(capacity);
+        assert!((0..capacity).all(|i| ring.push(i).is_ok()));
+        for i in capacity..3 * capacity {
+            assert!(ring.lock().rotate(i).is_ok());
+            assert_eq!(ring.push(i), Err(i));
+            assert_eq!((ring.len(), ring.depth()), (capacity as u64, capacity as u64));
+        }
+        assert_eq!(take(&ring, usize::MAX), (2 * capacity..3 * capacity).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_rotation_is_for_a_full_ring_without_anything_else_to_do() {
+    let full = || {
+        let ring = ring(3);
+        assert!((0..3).all(|i| ring.push(i).is_ok()));
+        ring
+    };
+    let rotates = |ring: &Ring<u32, ()>| ring.lock().rotate(9).is_ok();
+    let with_room = ring(3);
+    assert!(!rotates(&with_room), "empty");
+    assert!((0..2).all(|i| with_room.push(i).is_ok()) && !rotates(&with_room), "there is room");
+    assert!(with_room.reserve(1).is_some() && !rotates(&with_room), "a permit is out");
+    let shut = full();
+    assert!(shut.lock().close() && !rotates(&shut));
+    let busy = full();
+    assert!(busy.lock().take(3, &mut Vec::new()) == 3 && !rotates(&busy), "all are in flight");
+    let owing = full();
+    let mut head = owing.lock();
+    assert_eq!(head.take(1, &mut Vec::new()), 1);
+    head.free(1);
+    assert!(head.rotate(9).is_err(), "room that is not published");
+    drop(head);
+    let resized = full();
+    let set = |to| {
+        let mut head = resized.lock();
+        head.set_capacity(to);
+        head.publish();
+    };
+    set(2);
+    assert!(!rotates(&resized), "more is inside than the capacity");
+    set(3);
+    assert!(rotates(&resized), "and no longer");
+}
+
+#[test]
+fn what_is_claimed_and_not_written_yet_is_left_alone() {
+    for capacity in CAPACITIES {
+        let ring = ring(capacity);
+        let (first, _) = ring.claim().expect("room");
+        assert!((1..capacity).all(|i| ring.push(i).is_ok()));
+        let mut head = ring.lock();
+        assert_eq!((head.take(capacity, &mut Vec::new()), head.buffered(head.tail())), (0, capacity as u64));
+        assert!(matches!(head.pop(), Popped::Unwritten));
+        assert_eq!(head.exchange(0, 9), Err(9));
+        assert!(head.rotate(9).is_err());
+        drop(head);
+        ring.write(first, 0);
+        assert_eq!(take(&ring, usize::MAX), (0..capacity).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn closed_refuses_pushes_but_not_permits() {
     let ring = ring(3);
     assert_eq!(ring.push(1), Ok(false));
@@ -184,6 +249,7 @@ fn the_last_lap_wraps_into_the_first() {
     for capacity in [1, 2, 3, 1000] {
         let ring = ring(capacity);
         ring.start_near_the_wrap();
+        let start = ring.lock().tail();
         for i in 0..4 * capacity {
             assert!(ring.push(i).is_ok());
             if i % 2 == 1 || capacity == 1 {
@@ -191,6 +257,8 @@ fn the_last_lap_wraps_into_the_first() {
                 assert_eq!(all.last(), Some(&i));
             }
         }
+        let end = ring.lock().tail();
+        assert!(start.is_before(end) && end.raw() < start.raw(), "the word has wrapped");
     }
 }
 

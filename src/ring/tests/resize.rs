@@ -135,6 +135,24 @@ impl Pair {
 }
 
 #[test]
+fn after_a_shrink_an_item_comes_in_only_for_one_that_has_gone() {
+    let ring = super::ring(3);
+    assert!((0..3).all(|item| ring.push(item).is_ok()));
+    let mut head = ring.lock();
+    head.set_capacity(1);
+    head.publish();
+    assert_eq!(head.place_instead(7, None), Err(7));
+    assert!(matches!(head.pop(), Popped::Item(0)));
+    head.free(1);
+    assert_eq!(head.place(7, None), Err(7));
+    assert!(head.place_instead(7, None).is_ok());
+    assert_eq!(head.place_instead(8, None), Err(8));
+    head.publish();
+    drop(head);
+    assert_eq!(super::take(&ring, 9), [1, 2, 7]);
+}
+
+#[test]
 fn every_change_of_a_small_capacity_bounds_what_comes_in_and_drops_nothing() {
     for built in 1..=8 {
         for (from, to, back) in
