@@ -7,9 +7,10 @@ mod support;
 use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backpressure::{BackpressureController, FlushReason, PushError, Retry, Strategy};
+use backpressure::{BackpressureController, Batch, FlushReason, PushError, Retry, Strategy};
 use tokio::time::{Instant, advance, sleep, sleep_until};
 
 use self::support::{Dice, GUARD, HOUR, Sink, ms, paused_for, secs, settled};
@@ -54,6 +55,29 @@ fn s_e01_the_rest_of_a_full_batch_has_its_own_age() {
         sleep(secs(20)).await;
         assert_eq!((sink.sizes(), sink.times()), (vec![10, 1], vec![ms(4000), ms(10_000)]));
         assert_eq!(start.elapsed(), ms(25_000));
+    });
+}
+
+/// An item that comes into an empty buffer while the sink is busy has its own age, too.
+#[test]
+fn s_e01_what_comes_while_the_sink_has_all_has_its_own_age() {
+    paused_for(GUARD, || async {
+        let start = Instant::now();
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&sent);
+        let sink = move |batch: Batch<u64>| {
+            log.lock().unwrap().push((batch.len(), start.elapsed()));
+            async {
+                sleep(secs(10)).await;
+                Ok(())
+            }
+        };
+        let c = BackpressureController::builder(100).fixed(10, secs(5)).flush_timeout(HOUR).spawn(sink).unwrap();
+        assert_eq!(c.push_all(0..10).await.unwrap(), 10);
+        sleep(secs(9)).await;
+        c.push(10).await.unwrap();
+        sleep(secs(20)).await;
+        assert_eq!(*sent.lock().unwrap(), [(10, ms(0)), (1, ms(14_000))]);
     });
 }
 
