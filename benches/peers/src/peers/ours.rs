@@ -191,17 +191,17 @@ pub(crate) fn undriven<T: Send + 'static>(
     capacity: usize,
     strategy: Strategy<T>,
 ) -> (BackpressureController<T>, Flusher) {
-    build(BackpressureController::builder(capacity).strategy(strategy))
+    build(BackpressureController::builder(capacity).strategy(strategy), capacity)
 }
 
 /// The same with a bound by weight beside that by number, with room for all.
 pub(crate) fn undriven_weighed(capacity: usize) -> (BackpressureController<u64>, Flusher) {
     const HEAVIEST: u64 = 15;
     let weighed = BackpressureController::builder(capacity).weigher(|item| *item & HEAVIEST);
-    build(weighed.capacity_weight(HEAVIEST * capacity as u64))
+    build(weighed.capacity_weight(HEAVIEST * capacity as u64), capacity)
 }
 
-fn build<T: Send + 'static>(builder: Builder<T>) -> (BackpressureController<T>, Flusher) {
-    let builder = builder.fixed(BATCH, LINGER);
+fn build<T: Send + 'static>(builder: Builder<T>, capacity: usize) -> (BackpressureController<T>, Flusher) {
+    let builder = builder.fixed(BATCH.min(capacity), LINGER);
     builder.build(|_: Batch<T>| async { Ok(()) }).expect("valid settings")
 }
