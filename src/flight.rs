@@ -311,24 +311,23 @@ impl<T> Flights<T> {
     }
 
     pub(crate) fn remove(&mut self, key: FlightKey) -> Option<Flight<T>> {
-        self.get_mut(key)?;
-        let slot = &mut self.slots[key.index];
-        slot.0 += 1;
-        self.free.push(key.index);
-        slot.1.take()
+        self.vacate(key)?.take()
     }
 
-    /// Removes a batch that has nothing left.
+    /// Removes a batch that has nothing left, where it lies: it is not moved.
     pub(crate) fn discard(&mut self, key: FlightKey) {
-        let Some((generation, flight)) = self.slots.get_mut(key.index).filter(|slot| slot.0 == key.generation) else {
-            return;
-        };
-        if flight.is_some() {
-            // In its place: to move it out would cost more than all the rest here.
+        if let Some(flight) = self.vacate(key) {
             *flight = None;
-            *generation += 1;
-            self.free.push(key.index);
         }
+    }
+
+    /// The place of a batch, which is free from now on.
+    fn vacate(&mut self, key: FlightKey) -> Option<&mut Option<Flight<T>>> {
+        self.get_mut(key)?;
+        let (generation, flight) = &mut self.slots[key.index];
+        *generation += 1;
+        self.free.push(key.index);
+        Some(flight)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Flight<T>> + Clone {

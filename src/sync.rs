@@ -87,8 +87,7 @@ impl Backoff {
         Self { step: 0, longest: 6 }
     }
 
-    /// From 8 to 256 pauses, 5 microseconds: so long that another thread gets many short sections done meanwhile, each of
-    /// which costs a tenth of one that has to fetch the lock.
+    /// From 8 to 256 pauses: long enough for another thread to get several short sections done meanwhile.
     pub(crate) const fn patient() -> Self {
         Self { step: 3, longest: 8 }
     }

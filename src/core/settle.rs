@@ -82,7 +82,7 @@ impl<T> Core<T> {
     }
 
     /// Settles what an attempt has settled. `error` is what items that were moved out have failed with. If nothing is left of the
-    /// batch, the pace hears how the call went, in the same section; it is filled in how much is buffered.
+    /// batch, the pace hears how the call went, in the same section; `buffered` of the sample is filled in.
     pub(crate) fn judge(
         &self,
         key: FlightKey,
