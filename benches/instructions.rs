@@ -19,10 +19,11 @@ const LINGER: Duration = Duration::from_millis(5);
 type Queue = BackpressureController<u64>;
 type Row = fn(u64);
 
-const ROWS: [(&str, Row); 8] = [
+const ROWS: [(&str, Row); 9] = [
     ("push", push),
     ("push_await", push_await),
     ("push_all_64", push_all),
+    ("push_weighed", push_weighed),
     ("refused", refused),
     ("drop_oldest", drop_oldest),
     ("take_and_settle", take_and_settle),
@@ -88,6 +89,14 @@ fn push_all(turns: u64) {
             queue.push_all(chunk * 64..(chunk + 1) * 64).await.expect("there is room");
         }
     });
+}
+
+fn push_weighed(turns: u64) {
+    let weigher = |item: &u64| black_box(*item) & 1 | 8;
+    let (queue, _flusher) = build(BackpressureController::builder(CAPACITY).weigher(weigher).fixed(500, LINGER));
+    for item in 0..turns {
+        black_box(queue.try_push(item)).expect("there is room");
+    }
 }
 
 fn refused(turns: u64) {

@@ -32,7 +32,6 @@ mod tests;
 
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::vec::Drain;
 
 pub(crate) use self::head::{HeadGuard, Popped};
 pub(crate) use self::place::{Shape, Word};
@@ -151,11 +150,20 @@ impl<T, X> Ring<T, X> {
     /// Stores as many of `items` as there is room for, from the front, in one claim.
     pub(crate) fn push_many(&self, items: &mut Vec<T>) -> bool {
         let Some((word, claimed)) = self.claim_many(items.len() as u64) else { return false };
-        let mut items = items.drain(..claimed);
+        let len = items.len();
+        // SAFETY: none of no items is uninitialised. The items are no longer the vector's.
+        unsafe { items.set_len(0) };
+        let cells = &mut items.spare_capacity_mut()[..len];
         let (early, late) = self.slots.split_at(self.shape.index(word));
-        let late_count = late.len().min(claimed) as u64;
-        fill_run(late, word, &mut items);
-        fill_run(early, self.shape.advance(word, late_count), &mut items);
+        let (first, second) = cells[..claimed].split_at(late.len().min(claimed));
+        // SAFETY: they were the vector's, each is in one of the two runs, and from here on the vector has only the rest.
+        unsafe {
+            fill_run(late, word, first);
+            fill_run(early, self.shape.advance(word, first.len() as u64), second);
+        }
+        cells.rotate_left(claimed);
+        // SAFETY: those that were not moved out, which are in front now.
+        unsafe { items.set_len(len - claimed) };
         self.is_due(self.shape.advance(word, if fault(Fault::FirstTicket) { 1 } else { claimed as u64 }))
     }
 
@@ -351,7 +359,7 @@ impl<T, X> Ring<T, X> {
     /// Fills the slot of a place that the caller has claimed.
     #[inline(always)]
     fn write(&self, word: Word, item: T) {
-        fill(self.slot(word), word, item);
+        fill(self.slot(word), word.mark(), item);
     }
 
     #[inline(always)]
@@ -441,24 +449,29 @@ impl<T, X> fmt::Debug for Ring<T, X> {
     }
 }
 
-/// Fills the slot of a place that the caller has claimed.
+/// Fills the slot of a place that the caller has claimed, and whose mark this is.
 #[inline(always)]
-fn fill<T>(slot: &Slot<T>, word: Word, item: T) {
+fn fill<T>(slot: &Slot<T>, mark: Word, item: T) {
     slot.value.with_mut(|value| {
         // SAFETY: R2, R3: the slot is vacant and the caller's alone until the store below.
         unsafe { value.write(MaybeUninit::new(item)) }
     });
     // Ordering: Release, partner of the Acquire in `HeadGuard::is_written`: the mark implies the value.
-    slot.turn.store(word.mark(), order(Fault::TurnRelaxed, Ordering::Release));
+    slot.turn.store(mark.raw(), order(Fault::TurnRelaxed, Ordering::Release));
 }
 
-/// Fills slots in a row, from the one of `word` on, all of which the caller has claimed as far as there are items.
+/// Moves `items` to slots in a row, from the one of `word` on, which the caller has claimed, in one lap.
+///
+/// # Safety
+///
+/// The items are initialised, and nobody else's any more.
 #[inline(always)]
-fn fill_run<T>(slots: &[Slot<T>], mut word: Word, items: &mut Drain<'_, T>) {
-    // In this order: a slot that is looked at and not filled is nothing, an item would be lost.
+unsafe fn fill_run<T>(slots: &[Slot<T>], word: Word, items: &[MaybeUninit<T>]) {
+    let mut mark = word.mark();
     for (slot, item) in slots.iter().zip(items) {
-        fill(slot, word, item);
-        word = word.following();
+        // SAFETY: the caller vouches for the items, and each is read once.
+        fill(slot, mark, unsafe { item.assume_init_read() });
+        mark = mark.following();
     }
 }
 

@@ -75,8 +75,8 @@ impl<T> Core<T> {
                 self.alarm();
                 Ok(())
             }
-            Err((item, effects)) => {
-                self.apply(effects);
+            Err((item, misfit)) => {
+                self.apply(self.gate.tell_misfit(misfit, size));
                 Err(item)
             }
         }

@@ -10,6 +10,17 @@ use crate::ledger::{Outcome, Weights};
 use crate::ring::{Popped, Word};
 use crate::sync::{Fault, fault};
 
+/// An item with a size was not stored: what is left to do, outside the path of those that are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    /// Nothing.
+    Known,
+    /// It is the first that does not fit: the flusher is to be told.
+    Short,
+    /// Its size was taken in and found no place: it is to be given back.
+    NoPlace,
+}
+
 impl<T, R> Gate<T, R> {
     /// The bounds by size; `None` without a weigher.
     pub(crate) fn limits(&self) -> Option<&Limits> {
@@ -23,10 +34,10 @@ impl<T, R> Gate<T, R> {
 
     /// Stores an item of this size if there is room and nobody waits; `Ok(true)` asks for [`alarm`](Self::alarm).
     #[inline(always)]
-    pub(crate) fn push_sized(&self, item: T, size: u64) -> Result<bool, (T, Effects)> {
-        let Some(volume) = &self.volume else { return self.push(item).map_err(|item| (item, Effects::default())) };
+    pub(crate) fn push_sized(&self, item: T, size: u64) -> Result<bool, (T, Misfit)> {
+        let Some(volume) = &self.volume else { return self.push(item).map_err(|item| (item, Misfit::Known)) };
         if !self.ring.had_room() {
-            return Err((item, Effects::default()));
+            return Err((item, Misfit::Known));
         }
         match volume.claim(size) {
             Ok(inside) => {
@@ -34,16 +45,25 @@ impl<T, R> Gate<T, R> {
                 match self.ring.push_sized(item, size) {
                     // Both, so that an alarm that was reached is not left to nobody.
                     Ok(is_due) => Ok(early.unwrap_or_else(|| volume.is_due(inside)) | is_due),
-                    Err(item) => Err((item, self.return_size(volume, size))),
+                    Err(item) => Err((item, Misfit::NoPlace)),
                 }
             }
-            Err(Unfit::News) => Err((item, self.tell_short())),
-            Err(Unfit::Known | Unfit::Barred) => Err((item, Effects::default())),
+            Err(Unfit::News) => Err((item, Misfit::Short)),
+            Err(Unfit::Known | Unfit::Barred) => Err((item, Misfit::Known)),
+        }
+    }
+
+    /// Does what is left to do about an item of this size that was not stored.
+    #[cold]
+    pub(crate) fn tell_misfit(&self, misfit: Misfit, size: u64) -> Effects {
+        match (misfit, &self.volume) {
+            (Misfit::Short, _) => self.tell_short(),
+            (Misfit::NoPlace, Some(volume)) => self.return_size(volume, size),
+            _ => Effects::default(),
         }
     }
 
     /// There is no place for what was taken in by size. Whoever has seen it inside may wait for it: they are served.
-    #[cold]
     fn return_size(&self, volume: &Volume, size: u64) -> Effects {
         if fault(Fault::SizeReturnSilent) {
             volume.release(size);
@@ -55,7 +75,6 @@ impl<T, R> Gate<T, R> {
     }
 
     /// Something does not fit: a reason to flush, as a full buffer is.
-    #[cold]
     fn tell_short(&self) -> Effects {
         let mut locked = self.lock();
         if !fault(Fault::ShortSilent) {

@@ -50,8 +50,11 @@ pin_project! {
             if let Some((key, _)) = this.parked.take() {
                 this.core.abandon_wait(key);
             }
-            let pulled = mem::take(this.chunk).into_iter().chain(this.heavy.take());
-            let pulled: Vec<_> = pulled.collect();
+            if this.chunk.is_empty() && this.heavy.is_none() {
+                return;
+            }
+            let mut pulled = mem::take(this.chunk);
+            pulled.extend(this.heavy.take());
             this.core.count_cancelled(pulled.len());
             this.core.drop_items(pulled);
         }

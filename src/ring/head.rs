@@ -372,7 +372,7 @@ impl<T, X> HeadGuard<'_, T, X> {
     pub(super) fn is_written(&self, slot: &Slot<T>, ahead: u64) -> bool {
         // Ordering: Acquire, partner of the Release in `Ring::write`.
         let turn = slot.turn.load(Ordering::Acquire);
-        let mark = || self.ring.shape.advance(self.head.taken, ahead).mark();
+        let mark = || self.ring.shape.advance(self.head.taken, ahead).mark().raw();
         debug_assert!(turn == 0 || turn == mark(), "the mark is of this place");
         turn != 0
     }

@@ -75,11 +75,11 @@ impl Word {
 
     /// What the slot of this place says once it is written: never 0.
     #[inline(always)]
-    pub(super) const fn mark(self) -> u64 {
-        self.0 & !LOW | 1
+    pub(super) const fn mark(self) -> Self {
+        Self(self.0 & !LOW | 1)
     }
 
-    /// The next place, low bits kept, if it is in the same lap.
+    /// The next place, or its mark, low bits kept, if it is in the same lap.
     #[inline(always)]
     pub(super) const fn following(self) -> Self {
         Self(self.0.wrapping_add(UNIT))
@@ -260,7 +260,7 @@ mod tests {
                 assert!(word.is_closed());
                 assert_eq!(word.reserved(), 2);
                 assert_eq!(shape.distance(word, shape.level(word)), 2);
-                assert_ne!(word.mark(), 0);
+                assert_ne!(word.mark(), Word::ZERO);
             }
         }
         let most = super::super::MAX_CAPACITY as u64;

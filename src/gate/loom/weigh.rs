@@ -34,8 +34,8 @@ impl Rig {
         match self.gate.push_sized(item, size) {
             Ok(true) => self.apply(self.gate.alarm()),
             Ok(false) => {}
-            Err((_, effects)) => {
-                self.apply(effects);
+            Err((_, misfit)) => {
+                self.apply(self.gate.tell_misfit(misfit, size));
                 return false;
             }
         }
