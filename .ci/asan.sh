@@ -58,8 +58,14 @@ suite() {
 # An allocation that cannot be had is an answer to the crate, so it has to be one to the sanitizer's allocator.
 export ASAN_OPTIONS=allocator_may_return_null=1
 export LSAN_OPTIONS="suppressions=$PWD/.ci/lsan.supp:print_suppressions=0"
+harness=()
+if [ "${1:-}" = --short ]; then
+    # Half of the time went into random operations, which run in full without it, and into statistics of a thousand clients.
+    export PROPTEST_CASES=${PROPTEST_CASES:-1000}
+    harness=(--skip s_r03_ --skip the_weights_estimate_what_was_offered_without_bias)
+fi
 for ((round = 1; round <= rounds; round++)); do
-    suite --no-fail-fast | tee -a "$out/log"
+    suite --no-fail-fast -- "${harness[@]}" | tee -a "$out/log"
 done
 count=$(passed "$out/log")
 [ "$count" -gt 0 ] || fail "no test ran"
