@@ -156,11 +156,10 @@ impl<T, X> Ring<T, X> {
         let cells = &mut items.spare_capacity_mut()[..len];
         let (early, late) = self.slots.split_at(self.shape.index(word));
         let (first, second) = cells[..claimed].split_at(late.len().min(claimed));
-        // SAFETY: they were the vector's, each is in one of the two runs, and from here on the vector has only the rest.
-        unsafe {
-            fill_run(late, word, first);
-            fill_run(early, self.shape.advance(word, first.len() as u64), second);
-        }
+        // SAFETY: they were the vector's, which from here on has only the rest.
+        unsafe { fill_run(late, word, first) };
+        // SAFETY: the same; none of them is in the first run.
+        unsafe { fill_run(early, self.shape.advance(word, first.len() as u64), second) };
         cells.rotate_left(claimed);
         // SAFETY: those that were not moved out, which are in front now.
         unsafe { items.set_len(len - claimed) };
