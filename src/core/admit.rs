@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{Core, Hangar, loss};
+use super::{Core, Hangar, Weigher, loss};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Evicted, Key, Locked, Merged, NoRoom, Parked, Tag, Wait};
 use crate::ring::Word;
@@ -59,10 +59,13 @@ impl<T> Core<T> {
     #[cold]
     fn try_push_slow(&self, item: T) -> Result<(), PushError<T>> {
         // Nothing but jumps, so that no way pays for another.
+        if let Some(weigher) = &self.weigher {
+            return self.try_push_weighed(weigher, item);
+        }
         match self.gate.reflex() {
             Reflex::Refuse => self.try_refuse(item),
             Reflex::Evict => self.try_evict(item),
-            Reflex::Ask => self.try_push_asked(item),
+            Reflex::Ask => self.try_admit(item, Tag::PLAIN),
         }
     }
 
@@ -109,13 +112,8 @@ impl<T> Core<T> {
 
     /// Not cold: for those who weigh it is the common way.
     #[inline(never)]
-    fn try_push_asked(&self, item: T) -> Result<(), PushError<T>> {
-        match &self.weigher {
-            None => self.try_admit(item, Tag::PLAIN),
-            Some(weigher) => {
-                self.weigh_and_store(weigher, item).or_else(|(item, size)| self.try_admit(item, Tag::of_size(size)))
-            }
-        }
+    fn try_push_weighed(&self, weigher: &Weigher<T>, item: T) -> Result<(), PushError<T>> {
+        self.weigh_and_store(weigher, item).or_else(|(item, size)| self.try_admit(item, Tag::of_size(size)))
     }
 
     #[cold]
