@@ -197,8 +197,9 @@ impl<T> Builder<T> {
     /// Switches adapting off: the batch, in `1 ..= capacity` items, and the linger: how long a partial batch may wait, from its
     /// oldest item. All slots are used.
     ///
-    /// With a linger of zero an idle sink gets a single item at once, and a busy one gets all that came meanwhile.
-    /// `Duration::MAX` means never by time.
+    /// With a linger of zero an idle sink gets a single item at once, and a busy one gets all that came meanwhile; producers
+    /// that waited for room have their turn first. `Duration::MAX` means never by time. tokio's timers round up to whole
+    /// milliseconds, so the one of a linger is set up to a millisecond earlier: a batch leaves within its linger, not after it.
     pub fn fixed(mut self, batch: usize, linger: Duration) -> Self {
         self.max_batch = Some(batch);
         self.linger = Some(linger);

@@ -357,7 +357,7 @@ impl<T> BackpressureController<T> {
 
     /// The states to come: each change, or the last of several. It keeps nothing open.
     pub fn watch(&self) -> StateWatch {
-        StateWatch::new(self.core.states().subscribe())
+        StateWatch::new(self.core.watch())
     }
 
     /// How far the depth is between the watermarks: `(depth - low) / (high - low)`, in `0.0 ..= 1.0`.

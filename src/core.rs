@@ -196,14 +196,10 @@ impl<T> Core<T> {
     fn apply_slow(&self, effects: Effects) {
         let Effects { wakers, bell, state, fates } = effects;
         if state {
-            // Before anybody is woken who may look. Whoever comes last publishes the last state, whatever the order in which
-            // they get here.
-            catch(|| {
-                self.states.send_if_modified(|published| {
-                    let last = self.gate.state();
-                    mem::replace(published, last) != last
-                })
-            });
+            // Before anybody is woken who may look. With nobody to tell it would take a third of a small batch's time.
+            if self.states.receiver_count() > 0 {
+                self.publish_state();
+            }
         }
         if bell {
             catch(|| self.bell.notify_one());
@@ -215,6 +211,28 @@ impl<T> Core<T> {
         if bell {
             self.end_if_drained();
         }
+    }
+
+    /// Whoever comes last publishes the last state, whatever the order in which they get here.
+    fn publish_state(&self) {
+        catch(|| {
+            self.states.send_if_modified(|published| {
+                let last = self.gate.state();
+                mem::replace(published, last) != last
+            })
+        });
+    }
+
+    /// The states from now on.
+    pub(crate) fn watch(&self) -> watch::Receiver<State> {
+        // Under the lock under which states change: whoever changes it after this sees that there is somebody to tell.
+        let locked = self.gate.lock();
+        let early = self.states.subscribe();
+        drop(locked);
+        self.publish_state();
+        let receiver = self.states.subscribe();
+        drop(early);
+        receiver
     }
 
     /// The guard of an attempt says of an item that it is not delivered.
@@ -359,10 +377,6 @@ impl<T> Core<T> {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.gate.is_closed()
-    }
-
-    pub(crate) fn states(&self) -> &watch::Sender<State> {
-        &self.states
     }
 
     pub(crate) fn bell(&self) -> &Arc<Notify> {

@@ -196,8 +196,11 @@ enum Next {
     Turn,
     /// The same, when the others had their turn.
     Yield,
-    /// Sleeps until the moment, or something else happens.
-    Sleep(Option<Tick>),
+    /// It is `now`: sleeps until the moment, or something else happens.
+    Sleep {
+        now: Tick,
+        until: Option<Tick>,
+    },
     /// The same while all slots are taken.
     Wait(Option<Tick>),
     End,
@@ -217,8 +220,8 @@ impl<T: Send> Loop<T> {
                         yield_now(self.core.clock()).await;
                         continue;
                     }
-                    Next::Sleep(until) => over = self.rest(timer.as_mut(), until).await?,
-                    Next::Wait(until) => over = self.wait(timer.as_mut(), until).await?,
+                    Next::Sleep { now, until } => over = self.rest(timer.as_mut(), now, until).await?,
+                    Next::Wait(until) => over = self.wait(timer.as_mut(), None, until).await?,
                     Next::End => return Ok(()),
                 }
             }
@@ -234,6 +237,7 @@ impl<T: Send> Loop<T> {
             calls: self.slots.taken() as u64,
             slots: self.slots.len() as u64,
             again: self.again.front().map(|(due, attempt)| Again { items: attempt.piece.items, due: due.0 }),
+            yields: true,
         };
         if work.calls == work.slots {
             return self.core.end().map_or_else(Next::Wait, |_| Next::End);
@@ -252,7 +256,7 @@ impl<T: Send> Loop<T> {
                 }
                 Next::Turn
             }
-            Step::Sleep(until) => Next::Sleep(until),
+            Step::Sleep(until) => Next::Sleep { now, until },
             Step::Yield => Next::Yield,
             Step::Drained | Step::Expired => Next::End,
         }
@@ -380,18 +384,18 @@ impl<T: Send> Loop<T> {
     }
 
     /// Sleeps; if that becomes long, the memory of a large batch is given back.
-    async fn rest(&mut self, timer: Pin<&mut Timer>, until: Option<Tick>) -> Waited {
+    async fn rest(&mut self, timer: Pin<&mut Timer>, now: Tick, until: Option<Tick>) -> Waited {
         let is_large = self.spare.capacity() * size_of::<T>() > SPARE_BYTES;
-        let idle = if is_large { self.core.now().after(SPARE_IDLE) } else { None };
-        let over = self.wait(timer, earliest([until, idle])).await?;
+        let idle = if is_large { now.after(SPARE_IDLE) } else { None };
+        let over = self.wait(timer, Some(now), earliest([until, idle])).await?;
         if idle.is_some_and(|idle| idle <= self.core.now()) {
             self.spare = Vec::new();
         }
         Ok(over)
     }
 
-    /// Waits for the end of a call, the bell, or the moment; tells meanwhile what is due.
-    async fn wait(&mut self, mut timer: Pin<&mut Timer>, until: Option<Tick>) -> Waited {
+    /// Waits for the end of a call, the bell, or the moment; tells meanwhile what is due. `looked`, if it is known, is the time.
+    async fn wait(&mut self, mut timer: Pin<&mut Timer>, mut looked: Option<Tick>, until: Option<Tick>) -> Waited {
         let Self { core, slots, .. } = self;
         let mut bell = pin!(core.bell().notified());
         poll_fn(|cx| {
@@ -402,7 +406,8 @@ impl<T: Send> Loop<T> {
                 if let over @ Poll::Ready(_) = slots.poll(cx) {
                     return Poll::Ready(Ok(over));
                 }
-                let told = if slots.taken() > 0 { core.inform_in_passing(core.now()) } else { core.inform() };
+                let now = looked.take().unwrap_or_else(|| core.now());
+                let told = if slots.taken() > 0 { core.inform_in_passing(now) } else { core.inform(now) };
                 timer.as_mut().arm(core.clock(), earliest([until, slots.timeout(), told]))?;
                 ready!(timer.as_mut().poll(cx))?;
                 let now = core.now();

@@ -35,8 +35,8 @@ use self::tags::Tags;
 pub(crate) use self::volume::Limits;
 pub use self::volume::MAX_CAPACITY_WEIGHT;
 use self::volume::Volume;
+use self::waiters::Waiters;
 pub(crate) use self::waiters::{Key, Parked, Wait};
-use self::waiters::{Waiters, Want};
 use crate::error::RefuseReason;
 use crate::ledger::{Ledger, Outcome, Refusals};
 use crate::receipt::{Fate, Receipt};
@@ -73,6 +73,8 @@ pub(crate) struct Desk<T, R> {
     empty: bool,
     /// The flusher sleeps until the buffer reaches this place, or until something else happens.
     sleeper: Option<Option<Word>>,
+    /// Producers were let in that have hardly had their turn: the flusher has kept its thread since.
+    pub(crate) has_served: bool,
     /// How long producers have waited: those whose wait is over.
     pub(crate) waits: Spread,
     /// Since when the state is what it is.
@@ -149,6 +151,7 @@ impl<T, R> Gate<T, R> {
             stowage: Stowage::default(),
             empty: true,
             sleeper: None,
+            has_served: false,
             waits: Spread::default(),
             state_since: clock.now(),
             is_watched: false,
@@ -196,7 +199,17 @@ impl<T, R> Gate<T, R> {
     }
 
     pub(crate) fn lock(&self) -> Locked<'_, T, R> {
-        Locked { gate: self, head: self.ring.lock(), effects: Effects::default(), now: None }
+        self.lock_with(None)
+    }
+
+    /// A section for whoever has just looked at the clock, which takes longer than the rest of most sections.
+    pub(crate) fn lock_at(&self, now: Tick) -> Locked<'_, T, R> {
+        self.lock_with(Some(now))
+    }
+
+    #[inline(always)]
+    fn lock_with(&self, now: Option<Tick>) -> Locked<'_, T, R> {
+        Locked { gate: self, head: self.ring.lock(), effects: Effects::default(), now }
     }
 
     /// The published state.
@@ -266,7 +279,7 @@ pub(crate) struct Locked<'a, T, R> {
     gate: &'a Gate<T, R>,
     head: HeadGuard<'a, T, Desk<T, R>>,
     effects: Effects,
-    /// Of this section, once somebody has asked.
+    /// Of this section, or shortly before it, once somebody has asked.
     now: Option<Tick>,
 }
 
@@ -551,42 +564,6 @@ impl<T, R> Locked<'_, T, R> {
         while let Some(tag) = self.head.tags.pop_in(positions) {
             let told = tag.receipt.map(|receipt| (receipt, outcome.fate(error)));
             self.effects.fates.extend(told);
-        }
-    }
-
-    /// Hands free room to the oldest waiters, before it is published to anyone else.
-    fn serve(&mut self) {
-        if self.head.waiters.queued() == 0 || fault(Fault::ServeNobody) {
-            return;
-        }
-        while self.head.has_spare(self.head.tail()) {
-            match self.head.waiters.next_want() {
-                None => return,
-                Some(Want::Store(item, mut tag)) => {
-                    if let Err(item) = self.place(item, &mut tag) {
-                        // Only by size: room that is not published is the waiters'.
-                        self.head.waiters.put_back(item, tag);
-                        return;
-                    }
-                }
-                Some(Want::Reserve(n, size)) => {
-                    let granted = self.grant(n, size);
-                    if granted == 0 {
-                        return;
-                    }
-                    self.head.waiters.grant(granted);
-                }
-            }
-            self.dismiss_served();
-        }
-    }
-
-    /// Takes the waiters that have all they wanted off the queue, to be woken.
-    fn dismiss_served(&mut self) {
-        while let Some(since) = self.head.waiters.oldest() {
-            let Some(waker) = self.head.waiters.pop_served() else { return };
-            self.effects.wakers.push(waker);
-            self.note_wait(since);
         }
     }
 }

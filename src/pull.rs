@@ -208,7 +208,7 @@ impl<T> Stream for Batches<T> {
                     return Poll::Ready(Some(batch));
                 }
                 Found::Nothing(until) => {
-                    this.resting = Some([until, this.core.inform()]);
+                    this.resting = Some([until, this.core.inform(this.core.now())]);
                 }
                 Found::Unwritten => {
                     cx.waker().wake_by_ref();

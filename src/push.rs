@@ -47,7 +47,7 @@ impl<'a, T> Push<'a, T> {
 impl<T> Future for Push<'_, T> {
     type Output = Result<(), PushError<T>>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         this.offer.poll(this.core, cx)

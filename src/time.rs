@@ -76,6 +76,10 @@ const fn nanos(time: Duration) -> Option<u64> {
     }
 }
 
+/// How late tokio's timers can be by themselves: the wheel rounds up to whole milliseconds. A moment that is one, as all are
+/// on a paused clock, is met, and so it is with this taken off.
+const ROUNDING: Duration = Duration::from_nanos(999_999);
+
 /// The monotonic clock of one controller.
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
@@ -103,6 +107,15 @@ impl Clock {
     /// Whether its timers work in a tokio runtime with time enabled only.
     pub(crate) const fn needs_runtime(&self) -> bool {
         matches!(self, Self::Tokio { .. })
+    }
+
+    /// How long to set a timer for, so that it has fired when `wait` is over, rather than fires after that: by so much less as
+    /// it may be late, or by half.
+    pub(crate) fn within(&self, wait: Duration) -> Duration {
+        match self {
+            Self::Tokio { .. } => wait - ROUNDING.min(wait / 2),
+            Self::Manual(_) => wait,
+        }
     }
 
     /// A number that is the same in each run, for what is random otherwise, where a run is to be repeated.

@@ -38,6 +38,41 @@ fn s_e01_a_partial_batch_leaves_at_its_linger_from_its_first_item() {
     });
 }
 
+/// tokio's timers round up to whole milliseconds; a linger says how long a batch may wait.
+#[test]
+fn s_e01_a_partial_batch_waits_no_longer_than_its_linger_wherever_between_two_ticks_it_began() {
+    for (linger, offset) in [2000, 5000].into_iter().flat_map(|linger| [0, 1, 400, 999].map(|at| (linger, at))) {
+        let [linger, offset] = [linger, offset].map(Duration::from_micros);
+        paused_for(GUARD, move || async move {
+            let sink = Sink::ok();
+            let c = BackpressureController::<u64>::builder(100).fixed(10, linger).spawn(sink.clone()).unwrap();
+            settled().await;
+            advance(offset).await;
+            c.push(0).await.unwrap();
+            sleep(ms(20)).await;
+            let waited = sink.times()[0] - offset;
+            assert!(waited <= linger && waited + ms(1) > linger, "{waited:?} of {linger:?}, {offset:?} after a tick");
+        });
+    }
+}
+
+/// Who was let in when there was room has more: a sink that is idle by then does not get a single item first.
+#[test]
+fn who_waited_for_room_fills_the_next_batch() {
+    paused_for(GUARD, || async {
+        let sink = Sink::ok();
+        let c = BackpressureController::<u64>::builder(4).fixed(4, Duration::ZERO).spawn(sink.clone()).unwrap();
+        for item in 0..20 {
+            c.push(item).await.unwrap();
+        }
+        assert!(c.flush().await.all_delivered());
+        assert_eq!(sink.sizes(), [4; 5]);
+        c.push(20).await.unwrap();
+        settled().await;
+        assert_eq!(sink.sizes().last(), Some(&1), "nobody waited: it leaves at once");
+    });
+}
+
 /// An item that comes while the flusher is busy has its own age: what is left after a full batch does not leave early or
 /// late by more than the time between two batches.
 #[test]

@@ -2,12 +2,12 @@
 
 mod support;
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use backpressure::{BackpressureController, Batch, Permit, PushError, State, StateWatch, Watermarks};
-use futures::StreamExt;
+use futures::{StreamExt, poll};
 
 use self::support::{Dice, Gate, HOUR, Log, SEC, gated, idle, ms, ok, paused};
 
@@ -152,6 +152,31 @@ fn s_n05_the_sink_alone_brings_the_state_back() {
         let transitions = c.snapshot().transitions;
         assert_eq!((transitions.entered(State::Normal), transitions.entered(State::Blocked)), (1, 1));
         tokio::time::sleep(ms(1)).await;
+    });
+}
+
+/// As long as nobody watches, nobody is told; whoever comes then has missed nothing.
+#[test]
+fn a_watcher_that_comes_late_begins_with_the_state_of_then() {
+    paused(|| async {
+        let (gate, log) = (Gate::closed(), Log::default());
+        let c = BackpressureController::builder(10).fixed(10, HOUR).spawn(gated(&gate, &log)).unwrap();
+        for i in 0..10 {
+            c.try_push(i).unwrap();
+        }
+        let mut watch = c.watch();
+        assert_eq!(watch.current(), State::Blocked);
+        assert!(poll!(pin!(watch.changed())).is_pending(), "nothing has changed since");
+        assert_eq!(c.watch().next().await, Some(State::Blocked));
+        drop(watch);
+        gate.let_through(1);
+        idle().await;
+        let mut watch = c.watch();
+        assert_eq!((c.state(), watch.current()), (State::Normal, State::Normal));
+        assert!(poll!(pin!(watch.changed())).is_pending());
+        c.close();
+        assert_eq!(watch.changed().await, Some(State::Draining));
+        assert_eq!((c.watch().next().await, watch.changed().await), (Some(State::Draining), None));
     });
 }
 

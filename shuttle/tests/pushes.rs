@@ -171,3 +171,31 @@ fn a_watcher_sees_the_last_state() {
         assert_eq!(watcher.await.unwrap(), State::Draining);
     });
 }
+
+#[test]
+fn whoever_begins_to_watch_while_the_state_changes_sees_the_last_one() {
+    explore(|| async {
+        let world = World::default();
+        let (c, flusher) = spawn(world.builder(2), world.sink(|_| Answer::Ok));
+        let auditor = world.watch_over(&c);
+        let seen_by = |c: Controller| async move {
+            let mut watch = c.watch();
+            drop(c);
+            let mut last = watch.current();
+            while let Some(state) = watch.changed().await {
+                last = state;
+                if state == State::Draining {
+                    break;
+                }
+            }
+            last
+        };
+        // The first one comes when nobody watches, and so nobody is told.
+        let watchers = [tokio::spawn(seen_by(c.clone())), tokio::spawn(seen_by(c.clone()))];
+        push_some(world.clone(), c.clone(), 0, 3).await;
+        finish(&world, auditor, (c, flusher)).await;
+        for watcher in watchers {
+            assert_eq!(watcher.await.unwrap(), State::Draining);
+        }
+    });
+}

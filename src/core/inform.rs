@@ -19,8 +19,7 @@ use crate::time::Tick;
 
 impl<T> Core<T> {
     /// Tells what is due, and when to ask again.
-    pub(crate) fn inform(&self) -> Option<Tick> {
-        let now = self.now();
+    pub(crate) fn inform(&self, now: Tick) -> Option<Tick> {
         let mut publication = self.publication(now);
         if publication.is_some_and(|due| due <= now) {
             self.publish();
@@ -35,7 +34,7 @@ impl<T> Core<T> {
     pub(crate) fn inform_in_passing(&self, now: Tick) -> Option<Tick> {
         // Ordering: Relaxed, only the flusher goes by it.
         let quiet_until = Tick::from_nanos(self.quiet_until.load(Ordering::Relaxed));
-        if quiet_until <= now { self.inform() } else { self.report_and(now, Some(quiet_until)) }
+        if quiet_until <= now { self.inform(now) } else { self.report_and(now, Some(quiet_until)) }
     }
 
     fn report_and(&self, now: Tick, publication: Option<Tick>) -> Option<Tick> {
@@ -47,7 +46,7 @@ impl<T> Core<T> {
 
     /// When to publish next. If that is now, it counts as done.
     fn publication(&self, now: Tick) -> Option<Tick> {
-        let mut locked = self.gate.lock();
+        let mut locked = self.gate.lock_at(now);
         let (figures, waiting) = (locked.figures(), locked.waiting().1);
         let moves = locked.moves();
         let desk = locked.desk();

@@ -92,7 +92,7 @@ impl<T> Core<T> {
         report: Option<(&mut dyn Pace, Sample)>,
         spare: &mut Vec<T>,
     ) -> Left {
-        let mut locked = self.gate.lock();
+        let mut locked = self.gate.lock_at(now);
         if mem::needs_drop::<T>() && end == End::Ok {
             let delivered = locked.take_delivered(key);
             if !delivered.is_empty() {

@@ -36,11 +36,13 @@ pub(crate) struct Work {
     pub(crate) calls: u64,
     pub(crate) slots: u64,
     pub(crate) again: Option<Again>,
+    /// The thread can be given away before a batch is taken that is not full.
+    pub(crate) yields: bool,
 }
 
 impl Work {
     /// Of whoever has no slots, and sends again what is to be sent again before it asks.
-    pub(crate) const NONE: Self = Self { calls: 0, slots: 1, again: None };
+    pub(crate) const NONE: Self = Self { calls: 0, slots: 1, again: None, yields: false };
 }
 
 impl<T> Core<T> {
@@ -54,7 +56,7 @@ impl<T> Core<T> {
 
     /// Decides what the flusher does next, and takes the batch if there is a new one to send.
     pub(crate) fn step(&self, now: Tick, pace: &mut dyn Pace, work: &Work, spare: &mut Vec<T>) -> Step {
-        let mut locked = self.gate.lock();
+        let mut locked = self.gate.lock_at(now);
         let step = self.step_locked(&mut locked, now, pace, work, spare);
         let is_taken = matches!(step, Step::Launch(_));
         self.apply(if is_taken { locked.finish_taking() } else { locked.finish() });
@@ -77,10 +79,17 @@ impl<T> Core<T> {
             return Step::Drained;
         }
         locked.stamp(now);
-        match plan(locked, now, pace, work) {
+        match self.plan(locked, now, pace, work) {
             Plan::Resend { most } if work.again.is_some() => Step::Resend(most.max(1)),
             // There is nothing to send again: it is asked anew.
             Plan::Resend { .. } => Step::Yield,
+            // Whoever was let in has most likely more, and comes on this thread only when it is given away: else each time
+            // that the buffer was full, a batch of one item would follow.
+            Plan::Take { reason: FlushReason::Linger | FlushReason::Idle, .. }
+                if work.yields && mem::take(&mut locked.desk().has_served) =>
+            {
+                Step::Yield
+            }
             Plan::Take { .. } if locked.shed(now, spare) => Step::Yield,
             Plan::Take { most, reason } => match self.take_batch(locked, now, (most, reason), mem::take(spare)) {
                 Some(piece) => Step::Launch(piece),
@@ -88,12 +97,58 @@ impl<T> Core<T> {
             },
             Plan::Sleep { items, until } => {
                 locked.sleep(items);
+                locked.desk().has_served = false;
                 let hangar = &mut locked.desk().rest;
                 if items.is_some() || hangar.is_paused {
                     hangar.drain_rate.rest();
                 }
                 Step::Sleep([until, locked.desk().rest.ending.deadline()].into_iter().flatten().min())
             }
+        }
+    }
+
+    /// What the pace says, unless the sink has asked for a pause, or a batch has left without items that were meant for it.
+    fn plan(&self, locked: &mut Locked<'_, T, Hangar<T>>, now: Tick, pace: &mut dyn Pace, work: &Work) -> Plan {
+        if let Some(Due(until)) = locked.desk().rest.pause {
+            if until.is_none_or(|until| until > now) {
+                return Plan::Sleep { items: None, until };
+            }
+        }
+        let view = self.view(locked, work);
+        let promised = locked.desk().rest.promised;
+        match pace.plan(now, &view) {
+            // One that may not send, for the gate or the slots, says so by naming no items.
+            Plan::Sleep { items: Some(_), .. }
+                if view.buffered > 0 && locked.taken() < promised.0 && !view.is_paused && view.again.is_none() =>
+            {
+                Plan::Take { most: view.capacity.min(promised.0 - locked.taken()), reason: promised.1 }
+            }
+            plan => plan,
+        }
+    }
+
+    fn view(&self, locked: &mut Locked<'_, T, Hangar<T>>, work: &Work) -> View {
+        let figures = locked.figures();
+        let (_, waiting) = locked.waiting();
+        let taken = locked.taken();
+        let hangar = &locked.desk().rest;
+        let (max_batch, linger, aim) =
+            (hangar.max_batch, self.clock().within(hangar.settings.linger()), hangar.settings.aim());
+        View {
+            buffered: figures.buffered,
+            capacity: locked.capacity(),
+            oldest: locked.oldest(),
+            is_tight: figures.is_full || waiting > 0 || locked.is_short(),
+            is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
+            is_closed: figures.is_closed,
+            is_paused: locked.desk().rest.is_paused,
+            max_batch: max_batch as u64,
+            fits: locked.batch_limit(max_batch).max(1) as u64,
+            linger,
+            aim,
+            calls: work.calls,
+            slots: work.slots,
+            again: work.again,
         }
     }
 
@@ -185,49 +240,5 @@ impl<T> Core<T> {
     /// A call of the sink has ended of whose batch something is left: the pace goes by it. `buffered` of the sample is filled in.
     pub(crate) fn call_ended(&self, pace: &mut dyn Pace, now: Tick, sample: Sample) {
         self.gate.lock().tell_pace(pace, now, sample);
-    }
-}
-
-/// What the pace says, unless the sink has asked for a pause, or a batch has left without items that were meant for it.
-fn plan<T>(locked: &mut Locked<'_, T, Hangar<T>>, now: Tick, pace: &mut dyn Pace, work: &Work) -> Plan {
-    if let Some(Due(until)) = locked.desk().rest.pause {
-        if until.is_none_or(|until| until > now) {
-            return Plan::Sleep { items: None, until };
-        }
-    }
-    let view = view(locked, work);
-    let promised = locked.desk().rest.promised;
-    match pace.plan(now, &view) {
-        // One that may not send, for the gate or the slots, says so by naming no items.
-        Plan::Sleep { items: Some(_), .. }
-            if view.buffered > 0 && locked.taken() < promised.0 && !view.is_paused && view.again.is_none() =>
-        {
-            Plan::Take { most: view.capacity.min(promised.0 - locked.taken()), reason: promised.1 }
-        }
-        plan => plan,
-    }
-}
-
-fn view<T>(locked: &mut Locked<'_, T, Hangar<T>>, work: &Work) -> View {
-    let figures = locked.figures();
-    let (_, waiting) = locked.waiting();
-    let taken = locked.taken();
-    let hangar = &locked.desk().rest;
-    let (max_batch, linger, aim) = (hangar.max_batch, hangar.settings.linger(), hangar.settings.aim());
-    View {
-        buffered: figures.buffered,
-        capacity: locked.capacity(),
-        oldest: locked.oldest(),
-        is_tight: figures.is_full || waiting > 0 || locked.is_short(),
-        is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
-        is_closed: figures.is_closed,
-        is_paused: locked.desk().rest.is_paused,
-        max_batch: max_batch as u64,
-        fits: locked.batch_limit(max_batch).max(1) as u64,
-        linger,
-        aim,
-        calls: work.calls,
-        slots: work.slots,
-        again: work.again,
     }
 }

@@ -1,10 +1,47 @@
-//! Reserved places that come back: the oldest waiter's, everyone's, or nobody's.
+//! Room that comes back, and reserved places: the oldest waiters', everyone's, or nobody's.
 
 use super::Locked;
 use super::waiters::Want;
 use crate::sync::{Fault, fault};
 
 impl<T, R> Locked<'_, T, R> {
+    /// Hands free room to the oldest waiters, before it is published to anyone else.
+    pub(super) fn serve(&mut self) {
+        if self.head.waiters.queued() == 0 || fault(Fault::ServeNobody) {
+            return;
+        }
+        while self.head.has_spare(self.head.tail()) {
+            match self.head.waiters.next_want() {
+                None => return,
+                Some(Want::Store(item, mut tag)) => {
+                    if let Err(item) = self.place(item, &mut tag) {
+                        // Only by size: room that is not published is the waiters'.
+                        self.head.waiters.put_back(item, tag);
+                        return;
+                    }
+                }
+                Some(Want::Reserve(n, size)) => {
+                    let granted = self.grant(n, size);
+                    if granted == 0 {
+                        return;
+                    }
+                    self.head.waiters.grant(granted);
+                }
+            }
+            self.dismiss_served();
+        }
+    }
+
+    /// Takes the waiters that have all they wanted off the queue, to be woken.
+    fn dismiss_served(&mut self) {
+        while let Some(since) = self.head.waiters.oldest() {
+            let Some(waker) = self.head.waiters.pop_served() else { return };
+            self.effects.wakers.push(waker);
+            self.head.has_served = true;
+            self.note_wait(since);
+        }
+    }
+
     /// Takes `n` reserved places of this size in all back, for the oldest waiters if there are any; those above the capacity
     /// are nobody's.
     pub(crate) fn release(&mut self, n: u64, size: u64) {

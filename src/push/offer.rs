@@ -155,6 +155,7 @@ impl<T> Offer<T> {
     }
 
     /// What a push with a weigher begins with, and one that found no room at once goes on with.
+    #[inline(never)]
     fn poll_first(
         self: Pin<&mut Self>,
         core: &Core<T>,
