@@ -198,8 +198,8 @@ impl<T> Builder<T> {
     /// oldest item. All slots are used.
     ///
     /// With a linger of zero an idle sink gets a single item at once, and a busy one gets all that came meanwhile; producers
-    /// that waited for room have their turn first. `Duration::MAX` means never by time. tokio's timers round up to whole
-    /// milliseconds, so the one of a linger is set up to a millisecond earlier: a batch leaves within its linger, not after it.
+    /// that waited for room have their turn first. `Duration::MAX` means never by time. tokio's timers are up to two
+    /// milliseconds late, so the one of a linger is set up to one earlier: a batch leaves around its linger, as a rule before.
     pub fn fixed(mut self, batch: usize, linger: Duration) -> Self {
         self.max_batch = Some(batch);
         self.linger = Some(linger);

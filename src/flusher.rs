@@ -88,6 +88,7 @@ impl Flusher {
             again: VecDeque::new(),
             kept: Vec::new(),
             spare: Vec::new(),
+            has_yielded: false,
         };
         Self { run: Some(Box::pin(flush_loop.run())), core, needs_runtime, checked: None }
     }
@@ -158,6 +159,8 @@ struct Loop<T> {
     kept: Vec<usize>,
     /// The memory of a settled batch, for the next one.
     spare: Vec<T>,
+    /// Since it last sent something, or slept, it has given its thread away.
+    has_yielded: bool,
 }
 
 /// A batch that is to be sent.
@@ -237,13 +240,16 @@ impl<T: Send> Loop<T> {
             calls: self.slots.taken() as u64,
             slots: self.slots.len() as u64,
             again: self.again.front().map(|(due, attempt)| Again { items: attempt.piece.items, due: due.0 }),
-            yields: true,
+            // Whoever steps it by hand has others run between two steps anyway.
+            yields: !self.has_yielded && self.core.clock().needs_runtime(),
         };
         if work.calls == work.slots {
             return self.core.end().map_or_else(Next::Wait, |_| Next::End);
         }
         let now = self.core.now();
-        match self.core.step(now, &mut *self.pace, &work, &mut self.spare) {
+        let step = self.core.step(now, &mut *self.pace, &work, &mut self.spare);
+        self.has_yielded = matches!(step, Step::Yield);
+        match step {
             Step::Launch(piece) => {
                 self.core.report_flush(piece.key);
                 self.start(now, Attempt { piece, tries: Tries::default() });
@@ -280,13 +286,15 @@ impl<T: Send> Loop<T> {
 
     /// Settles what can be settled of a call that has ended.
     fn settle(&mut self, slot: usize) {
-        let now = self.core.now();
+        let mut now = self.core.now();
         let Some(call) = self.slots.call(slot) else { return };
         call.took = now.since(call.started);
         let key = call.attempt.piece.key;
         let ended = call.ended.as_ref().filter(|ended| !matches!(ended, Ended::Ok));
         if let Some((end, Some(error))) = ended.map(Ended::parts) {
             self.core.note_failure(key, end, &error);
+            // The destructor of the error before it is the user's, and may have taken long.
+            now = self.core.now();
         }
         self.judge(slot, now);
     }

@@ -141,10 +141,7 @@ impl<T, X> Ring<T, X> {
     /// Stores `item` if there is room; `Ok(true)` asks the caller to raise the alarm.
     #[inline]
     pub(crate) fn push(&self, item: T) -> Result<bool, T> {
-        let early = self.early_alarm();
-        let Some((word, next)) = self.claim() else { return Err(item) };
-        self.write(word, item);
-        Ok(early && self.is_due(next))
+        self.put(item, None)
     }
 
     /// Stores as many of `items` as there is room for, from the front, in one claim.
@@ -172,8 +169,7 @@ impl<T, X> Ring<T, X> {
         // Ordering: Relaxed, the swap below validates the word.
         let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
         loop {
-            // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
-            let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
+            let limit = self.limit();
             if word.is_closed() || self.room(word, limit) < n as i64 {
                 return None;
             }
@@ -279,26 +275,70 @@ impl<T, X> Ring<T, X> {
         self.lock()
     }
 
-    /// Claims the next place, if there is room and the ring is open; the word before and the word after.
+    /// Stores an item, of this size if sizes are remembered.
     #[inline(always)]
-    fn claim(&self) -> Option<(Word, Word)> {
-        let mut backoff = Backoff::new();
+    fn put(&self, item: T, size: Option<u64>) -> Result<bool, T> {
+        let early = self.early_alarm();
         // Ordering: Relaxed, the swap below validates the word.
-        let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
-        loop {
-            // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
-            let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
-            let has_room = if word.is_plain() { self.is_below(word, limit) } else { self.has_room_slow(word, limit) };
-            if !has_room {
-                return None;
+        let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        let (word, has_lost) = if word.is_plain() {
+            if !self.is_below(word, self.limit()) {
+                return Err(item);
             }
             let next = self.shape.next(word);
             match self.swap_tail(word, next) {
-                Ok(()) => return Some((word, next)),
+                Ok(()) => return Ok(self.write_sized(word, item, size, next) && early),
+                Err(now) => (now, true),
+            }
+        } else {
+            (word, false)
+        };
+        match self.put_slow(item, size, word, has_lost) {
+            Ok(is_due) => Ok(is_due),
+            Err(item) => Err(item),
+        }
+    }
+
+    /// The same, if `put` has lost its swap, has found a permit out or the intake shut; `word` is the tail that it saw. Not a
+    /// loop around all of it: what a second turn would need cost every push, and every refused one, the saving of five
+    /// registers, for which the swap waits.
+    #[cold]
+    #[inline(never)]
+    fn put_slow(&self, item: T, size: Option<u64>, mut word: Word, has_lost: bool) -> Result<bool, T> {
+        let early = self.early_alarm();
+        let mut backoff = Backoff::new();
+        if has_lost {
+            backoff.spin();
+        }
+        loop {
+            let limit = self.limit();
+            let has_room = if word.is_plain() { self.is_below(word, limit) } else { self.has_room_slow(word, limit) };
+            if !has_room {
+                return Err(item);
+            }
+            let next = self.shape.next(word);
+            match self.swap_tail(word, next) {
+                Ok(()) => return Ok(self.write_sized(word, item, size, next) && early),
                 Err(now) => word = now,
             }
             backoff.spin();
         }
+    }
+
+    /// Fills the slot of a place that the caller has claimed; whether to raise the alarm.
+    #[inline(always)]
+    fn write_sized(&self, word: Word, item: T, size: Option<u64>, next: Word) -> bool {
+        if let Some(size) = size {
+            self.set_size(word, size);
+        }
+        self.write(word, item);
+        self.is_due(next)
+    }
+
+    #[inline(always)]
+    fn limit(&self) -> Word {
+        // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
+        Word::from_raw(self.signals.limit.load(Ordering::Acquire))
     }
 
     fn claim_many(&self, wanted: u64) -> Option<(Word, usize)> {
@@ -306,8 +346,7 @@ impl<T, X> Ring<T, X> {
         // Ordering: Relaxed, the swap below validates the word.
         let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
         loop {
-            // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
-            let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
+            let limit = self.limit();
             let n = self.room(word, limit).clamp(0, wanted as i64) as u64;
             if n == 0 || word.is_closed() {
                 return None;

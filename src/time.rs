@@ -76,8 +76,9 @@ const fn nanos(time: Duration) -> Option<u64> {
     }
 }
 
-/// How late tokio's timers can be by themselves: the wheel rounds up to whole milliseconds. A moment that is one, as all are
-/// on a paused clock, is met, and so it is with this taken off.
+/// How late the wheel of tokio's timers can be: it rounds up to whole milliseconds. A moment that is one, as most are on a
+/// paused clock, is met, and so it is with this taken off. The driver, which sleeps for whole milliseconds from wherever
+/// it is between two, may be so late once more.
 const ROUNDING: Duration = Duration::from_nanos(999_999);
 
 /// The monotonic clock of one controller.
@@ -109,8 +110,8 @@ impl Clock {
         matches!(self, Self::Tokio { .. })
     }
 
-    /// How long to set a timer for, so that it has fired when `wait` is over, rather than fires after that: by so much less as
-    /// it may be late, or by half.
+    /// How long to set a timer for, so that it fires around the end of `wait` rather than up to two milliseconds behind it: by so
+    /// much less as the wheel may be late, or by half.
     pub(crate) fn within(&self, wait: Duration) -> Duration {
         match self {
             Self::Tokio { .. } => wait - ROUNDING.min(wait / 2),

@@ -7,10 +7,12 @@ mod support;
 use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backpressure::{BackpressureController, Batch, FlushReason, PushError, Retry, Strategy};
+use futures::poll;
 use tokio::time::{Instant, advance, sleep, sleep_until};
 
 use self::support::{Dice, GUARD, HOUR, Sink, ms, paused_for, secs, settled};
@@ -38,9 +40,9 @@ fn s_e01_a_partial_batch_leaves_at_its_linger_from_its_first_item() {
     });
 }
 
-/// tokio's timers round up to whole milliseconds; a linger says how long a batch may wait.
+/// The wheel of tokio's timers rounds up to whole milliseconds; a linger says how long a batch may wait.
 #[test]
-fn s_e01_a_partial_batch_waits_no_longer_than_its_linger_wherever_between_two_ticks_it_began() {
+fn s_e01_a_partial_batch_does_not_wait_for_the_tick_behind_its_linger() {
     for (linger, offset) in [2000, 5000].into_iter().flat_map(|linger| [0, 1, 400, 999].map(|at| (linger, at))) {
         let [linger, offset] = [linger, offset].map(Duration::from_micros);
         paused_for(GUARD, move || async move {
@@ -70,6 +72,29 @@ fn who_waited_for_room_fills_the_next_batch() {
         c.push(20).await.unwrap();
         settled().await;
         assert_eq!(sink.sizes().last(), Some(&1), "nobody waited: it leaves at once");
+    });
+}
+
+/// Who is let in by a permit that comes back, again and again, puts a batch off once and not for ever.
+#[test]
+fn a_batch_is_put_off_once_whoever_is_let_in() {
+    paused_for(GUARD, || async {
+        let sink = Sink::ok();
+        let c = BackpressureController::<u64>::builder(2).fixed(2, Duration::ZERO).spawn(sink.clone()).unwrap();
+        settled().await;
+        c.try_push(0).unwrap();
+        let mut turns = 0;
+        while sink.calls().is_empty() {
+            turns += 1;
+            assert!(turns < 10, "the item never leaves");
+            let permit = c.try_reserve().unwrap();
+            let mut waiting = pin!(c.reserve());
+            assert!(poll!(waiting.as_mut()).is_pending(), "there is no room");
+            drop(permit);
+            drop(waiting.await.unwrap());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(sink.delivered(), [0]);
     });
 }
 

@@ -84,9 +84,9 @@ impl<T> Core<T> {
             // There is nothing to send again: it is asked anew.
             Plan::Resend { .. } => Step::Yield,
             // Whoever was let in has most likely more, and comes on this thread only when it is given away: else each time
-            // that the buffer was full, a batch of one item would follow.
+            // that the buffer was full, a batch of one item would follow. Who still waits has no more that would fit.
             Plan::Take { reason: FlushReason::Linger | FlushReason::Idle, .. }
-                if work.yields && mem::take(&mut locked.desk().has_served) =>
+                if work.yields && mem::take(&mut locked.desk().has_served) && locked.waiting().1 == 0 =>
             {
                 Step::Yield
             }

@@ -12,6 +12,7 @@ use crate::sync::{Fault, fault};
 
 /// An item with a size was not stored: what is left to do, outside the path of those that are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a size that was taken in must be given back"]
 pub(crate) enum Misfit {
     /// Nothing.
     Known,

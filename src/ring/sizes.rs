@@ -16,10 +16,7 @@ impl<T, X> Ring<T, X> {
     /// Stores an item of this size if there is room; `Ok(true)` asks the caller to raise the alarm.
     #[inline(always)]
     pub(crate) fn push_sized(&self, item: T, size: u64) -> Result<bool, T> {
-        let Some((word, next)) = self.claim() else { return Err(item) };
-        self.set_size(word, size);
-        self.write(word, item);
-        Ok(self.is_due(next))
+        self.put(item, Some(size))
     }
 
     /// Turns a reserved place into an item of this size; like [`send`](Self::send).

@@ -194,7 +194,7 @@ fn a_rotation_is_for_a_full_ring_without_anything_else_to_do() {
 fn what_is_claimed_and_not_written_yet_is_left_alone() {
     for capacity in CAPACITIES {
         let ring = ring(capacity);
-        let (first, _) = ring.claim().expect("room");
+        let (first, _) = ring.claim_many(1).expect("room");
         assert!((1..capacity).all(|i| ring.push(i).is_ok()));
         let mut head = ring.lock();
         assert_eq!((head.take(capacity, &mut Vec::new()), head.buffered(head.tail())), (0, capacity as u64));
