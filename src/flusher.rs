@@ -25,7 +25,7 @@ use crate::pace::{Again, Outcome, Pace, Sample, Ticket};
 use crate::panics::catch;
 use crate::retry::{Due, Tries};
 use crate::sink::BatchSink;
-use crate::time::{Clock, NoTimer, Tick, Timer, check_timer};
+use crate::time::{Clock, NoTimer, Tick, Timer, check_timer, sooner};
 
 /// The flush loop, to be driven inside a tokio runtime with time enabled.
 ///
@@ -395,7 +395,7 @@ impl<T: Send> Loop<T> {
     async fn rest(&mut self, timer: Pin<&mut Timer>, now: Tick, until: Option<Tick>) -> Waited {
         let is_large = self.spare.capacity() * size_of::<T>() > SPARE_BYTES;
         let idle = if is_large { now.after(SPARE_IDLE) } else { None };
-        let over = self.wait(timer, Some(now), earliest([until, idle])).await?;
+        let over = self.wait(timer, Some(now), sooner(until, idle)).await?;
         if idle.is_some_and(|idle| idle <= self.core.now()) {
             self.spare = Vec::new();
         }
@@ -416,7 +416,7 @@ impl<T: Send> Loop<T> {
                 }
                 let now = looked.take().unwrap_or_else(|| core.now());
                 let told = if slots.taken() > 0 { core.inform_in_passing(now) } else { core.inform(now) };
-                timer.as_mut().arm(core.clock(), earliest([until, slots.timeout(), told]))?;
+                timer.as_mut().arm(core.clock(), sooner(until, sooner(slots.timeout(), told)))?;
                 ready!(timer.as_mut().poll(cx))?;
                 let now = core.now();
                 if until.is_some_and(|until| until <= now) {
@@ -465,11 +465,6 @@ async fn yield_once() {
         Poll::Pending
     })
     .await;
-}
-
-/// `None` is never.
-fn earliest<const N: usize>(moments: [Option<Tick>; N]) -> Option<Tick> {
-    moments.into_iter().flatten().min()
 }
 
 impl Ended {

@@ -22,7 +22,7 @@ use crate::error::{DriveError, RetriesExhausted};
 use crate::flight::FlightKey;
 use crate::pace::Pace;
 use crate::retry::{Due, Tries};
-use crate::time::{Clock, NoTimer, Tick, Timer};
+use crate::time::{Clock, NoTimer, Tick, Timer, sooner};
 
 /// The batches of a controller that was built by [`pull`](crate::Builder::pull), as a stream.
 ///
@@ -159,7 +159,7 @@ impl<T> Batches<T> {
                 let Again { key, tries, .. } = next.remove();
                 Found::Batch(key, tries)
             }
-            Due(at) => Found::Nothing([at, deadline].into_iter().flatten().min()),
+            Due(at) => Found::Nothing(sooner(at, deadline)),
         }
     }
 
@@ -274,7 +274,7 @@ impl Rest {
             this.bell.set(Arc::clone(bell).notified_owned());
             return Poll::Ready(Ok(()));
         }
-        let first = [until, told].into_iter().flatten().min();
+        let first = sooner(until, told);
         if this.timer.as_mut().arm(clock, first).is_err() && until.is_some() {
             panic!("a stream of batches that has to wait for the time: {}", DriveError::NoTimer);
         }

@@ -94,11 +94,3 @@ impl<T> fmt::Debug for Push<'_, T> {
         f.debug_struct("Push").field("limit", &self.offer.limit()).finish_non_exhaustive()
     }
 }
-
-/// The shorter of two limits, `None` being for ever.
-fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (limit, None) | (None, limit) => limit,
-    }
-}

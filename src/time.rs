@@ -76,6 +76,15 @@ const fn nanos(time: Duration) -> Option<u64> {
     }
 }
 
+/// The lesser of two, `None` being never. Not a `flatten` over both: that takes some thirty instructions more, six times a flush.
+#[inline]
+pub(crate) fn sooner<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (only, None) | (None, only) => only,
+    }
+}
+
 /// How late the wheel of tokio's timers can be: it rounds up to whole milliseconds. A moment that is one, as most are on a
 /// paused clock, is met, and so it is with this taken off. The driver, which sleeps for whole milliseconds from wherever
 /// it is between two, may be so late once more.

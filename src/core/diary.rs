@@ -8,7 +8,7 @@ use crate::events::Reporter;
 use crate::health::Memory;
 use crate::pace::Log;
 use crate::telemetry::Meters;
-use crate::time::Tick;
+use crate::time::{Tick, sooner};
 
 #[derive(Debug)]
 pub(crate) struct Diary {
@@ -80,7 +80,7 @@ impl Schedule {
             Some(_) => self.quiet_until(),
         };
         let slow = self.busy_since.max(self.last).filter(|_| is_busy).and_then(|since| since.after(SLOW));
-        let due = [quick, slow].into_iter().flatten().min()?;
+        let due = sooner(quick, slow)?;
         if is_outside {
             self.echoes = 0;
         } else if self.echoes == ECHOES {

@@ -15,7 +15,7 @@ use crate::gate::Locked;
 use crate::ledger::Losses;
 use crate::sync::Ordering;
 use crate::telemetry::{Figures, Gathered};
-use crate::time::Tick;
+use crate::time::{Tick, sooner};
 
 impl<T> Core<T> {
     /// Tells what is due, and when to ask again.
@@ -40,7 +40,7 @@ impl<T> Core<T> {
     fn report_and(&self, now: Tick, publication: Option<Tick>) -> Option<Tick> {
         let report = self.report(now, false);
         // Whoever steps the flusher and its clock by hand sees the timers of the batches only.
-        let next = [publication, report].into_iter().flatten().min();
+        let next = sooner(publication, report);
         next.filter(|_| self.clock().needs_runtime())
     }
 

@@ -10,7 +10,7 @@ use crate::flight::{Flight, FlightKey, Phase, Piece, Seqs};
 use crate::gate::Locked;
 use crate::pace::{Again, FlushReason, Pace, Plan, Sample, View};
 use crate::retry::Due;
-use crate::time::Tick;
+use crate::time::{Tick, sooner};
 
 /// What the flusher does next.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl<T> Core<T> {
                 if items.is_some() || hangar.is_paused {
                     hangar.drain_rate.rest();
                 }
-                Step::Sleep([until, locked.desk().rest.ending.deadline()].into_iter().flatten().min())
+                Step::Sleep(sooner(until, locked.desk().rest.ending.deadline()))
             }
         }
     }

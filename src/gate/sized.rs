@@ -9,6 +9,7 @@ use super::{Effects, Evicted, Gate, Limits, Locked, Tag};
 use crate::ledger::{Outcome, Weights};
 use crate::ring::{Popped, Word};
 use crate::sync::{Fault, fault};
+use crate::time::sooner;
 
 /// An item with a size was not stored: what is left to do, outside the path of those that are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -396,7 +397,7 @@ impl<'a, T, R> Locked<'a, T, R> {
     pub(super) fn arm_volume(&self, word: Word) -> Option<u64> {
         let volume = self.volume()?;
         let mark = self.head.machine.mark_above().map(|depth| volume.inside_at(depth, self.head.capacity()));
-        let at = [self.heavy_at(word), mark].into_iter().flatten().min();
+        let at = sooner(self.heavy_at(word), mark);
         volume.arm(at);
         at
     }

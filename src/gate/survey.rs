@@ -38,10 +38,13 @@ impl<T, R> Locked<'_, T, R> {
     /// The lowest level at which somebody wants to know.
     fn next_alarm(&self) -> Option<Word> {
         let desk: &Desk<T, R> = &self.head;
-        let sleeper = desk.sleeper.flatten();
         let first = desk.empty.then(|| self.head.target(1));
         let mark = desk.machine.mark_above().map(|depth| self.head.level_at(depth));
-        [sleeper, first, mark].into_iter().flatten().reduce(Word::min)
+        let lower = |one: Option<Word>, other: Option<Word>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (only, None) | (None, only) => only,
+        };
+        lower(desk.sleeper.flatten(), lower(first, mark))
     }
 
     fn wake_sleeper(&mut self, word: Word, inside: u64) {

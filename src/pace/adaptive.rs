@@ -24,7 +24,7 @@ use super::{
     Again, Aim, Decision, DecisionReason, Fixed, FlushReason, Log, Outcome, Pace, Plan, Sample, Standing, Ticket, View,
 };
 use crate::retry::Jitter;
-use crate::time::Tick;
+use crate::time::{Tick, sooner};
 
 /// Takes what the sink can carry within the target latency. Its memory is fixed.
 ///
@@ -104,7 +104,7 @@ impl Adaptive {
     fn take(&self, now: Tick, view: &View, aim: Aim, again: Option<Tick>) -> Plan {
         let batch = self.batch.items().min(view.fits);
         let take = |reason| Plan::Take { most: batch, reason };
-        let sleep = |items, until: Option<Tick>| Plan::Sleep { items, until: earliest(until, again) };
+        let sleep = |items, until: Option<Tick>| Plan::Sleep { items, until: sooner(until, again) };
         if view.buffered == 0 {
             return sleep(Some(1), None);
         }
@@ -284,9 +284,4 @@ impl Pace for Adaptive {
             is_down: self.gate.is_down(),
         }
     }
-}
-
-/// `None` is never.
-fn earliest(one: Option<Tick>, other: Option<Tick>) -> Option<Tick> {
-    [one, other].into_iter().flatten().min()
 }

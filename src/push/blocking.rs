@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{shorter, verdict};
+use super::verdict;
 use crate::core::{Admitted, Core, Queued};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Parked, Wait};
 use crate::thread::{may_block, waker};
-use crate::time::{ThreadDeadline, park_thread};
+use crate::time::{ThreadDeadline, park_thread, sooner};
 
 /// Pushes an item; the thread is parked while the strategy waits, for `limit` at most.
 pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>) -> Result<(), PushError<T>> {
@@ -15,7 +15,7 @@ pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>)
     let (item, tag, limit) = match core.admit(item, tag) {
         Admitted::Stored => return Ok(()),
         Admitted::Refused(error) => return Err(error),
-        Admitted::Wait(item, tag, waits) => (item, tag, shorter(waits, limit)),
+        Admitted::Wait(item, tag, waits) => (item, tag, sooner(waits, limit)),
     };
     let forbidden = || (!may_block()).then_some(RefuseReason::WouldDeadlock);
     if let Some(reason) = core.forbids_wait(limit).or_else(forbidden) {

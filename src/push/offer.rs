@@ -8,12 +8,11 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::task::coop;
 
-use super::shorter;
 use crate::core::{Admitted, Core, Queued};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Key, Parked, Tag, Wait};
 use crate::receipt::Receipt;
-use crate::time::{Tick, Timer};
+use crate::time::{Tick, Timer, sooner};
 
 pin_project! {
     /// An item on its way in. Its owner must [`cancel`](Self::cancel) it before it is dropped.
@@ -213,7 +212,7 @@ impl<T> Offer<T> {
         limit: Option<Duration>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), PushError<T>>> {
-        let limit = shorter(limit, self.limit);
+        let limit = sooner(limit, self.limit);
         if let Some(reason) = core.forbids_wait(limit) {
             return Poll::Ready(Err(core.refuse(reason, item)));
         }
