@@ -196,7 +196,7 @@ impl<T> Core<T> {
     fn apply_slow(&self, effects: Effects) {
         let Effects { wakers, bell, state, fates } = effects;
         if state {
-            // Before anybody is woken who may look. With nobody to tell it would take a third of a small batch's time.
+            // Before anybody is woken who may look. With nobody to tell it would take a tenth of a small batch's time.
             if self.states.receiver_count() > 0 {
                 self.publish_state();
             }
