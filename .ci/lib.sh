@@ -12,8 +12,6 @@ did=
 tools=${BACKPRESSURE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/backpressure-tools}
 export PATH="$tools/bin:$PATH"
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
-# What is built once needs no incremental cache.
-[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 # A run must not depend on what the caller's shell has set; checks with flags of their own set them where they run.
 unset RUSTFLAGS RUSTDOCFLAGS CARGO_BUILD_TARGET CARGO_TARGET_DIR RUSTC_BOOTSTRAP
 
