@@ -293,6 +293,7 @@ impl<T, X> Ring<T, X> {
         } else {
             (word, false)
         };
+        // Its parts, not the whole: that would have the fast way write its answer to memory, too.
         match self.put_slow(item, size, word, has_lost) {
             Ok(is_due) => Ok(is_due),
             Err(item) => Err(item),

@@ -3,6 +3,7 @@
 use super::{Desk, Locked};
 use crate::ring::Word;
 use crate::sync::{Fault, fault};
+use crate::time::sooner_by;
 
 impl<T, R> Locked<'_, T, R> {
     /// Follows the buffer: who sleeps until this level, what state is it, and at which level to look next.
@@ -40,11 +41,7 @@ impl<T, R> Locked<'_, T, R> {
         let desk: &Desk<T, R> = &self.head;
         let first = desk.empty.then(|| self.head.target(1));
         let mark = desk.machine.mark_above().map(|depth| self.head.level_at(depth));
-        let lower = |one: Option<Word>, other: Option<Word>| match (one, other) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (only, None) | (None, only) => only,
-        };
-        lower(desk.sleeper.flatten(), lower(first, mark))
+        sooner_by(desk.sleeper.flatten(), sooner_by(first, mark, Word::min), Word::min)
     }
 
     fn wake_sleeper(&mut self, word: Word, inside: u64) {

@@ -24,6 +24,7 @@ const PASSES: usize = 20;
 /// As many as `push_all` claims at once.
 const CHUNK: u64 = 64;
 const FLOOR: &str = "floor: CAS, write, store";
+const WEIGHED_FLOOR: &str = "floor: call, two CAS, size";
 
 pub(crate) fn rows(form: Form) -> Vec<Contest> {
     let items = form.items(ITEMS);
@@ -65,20 +66,51 @@ fn fill<T>(sender: &mut impl TryPush<T>, items: impl Iterator<Item = T>) {
     }
 }
 
-/// What any push with one read-modify-write must cost.
+/// What any push with one read-modify-write must cost. Where an item goes is known, so that finding its slot costs nothing.
 fn floor(items: u64) -> f64 {
     let tail = AtomicU64::new(0);
-    let slots: Vec<(AtomicU64, AtomicU64)> = (0..items).map(|_| <_>::default()).collect();
+    let slots = slots(items);
     let work = || {
-        for i in 0..items {
-            let place = tail.load(Ordering::Relaxed);
-            tail.compare_exchange_weak(place, place + 1, Ordering::AcqRel, Ordering::Relaxed).expect("alone");
-            let slot = &slots[(place % items) as usize];
-            slot.0.store(i, Ordering::Relaxed);
-            slot.1.store(1, Ordering::Release);
+        for (i, slot) in slots.iter().enumerate() {
+            claim(&tail, 1);
+            fill_slot(slot, i as u64);
         }
     };
     per_item(best(PASSES, || timed(work)), items)
+}
+
+/// What one must cost that is weighed by somebody else's code and claims its weight, too.
+fn weighed_floor(items: u64) -> f64 {
+    let (tail, inside) = (AtomicU64::new(0), AtomicU64::new(0));
+    let slots = slots(items);
+    let sizes: Vec<AtomicU64> = (0..items).map(|_| AtomicU64::default()).collect();
+    let weigher: Box<dyn Fn(&u64) -> u64> = black_box(Box::new(|item| *item & 15));
+    let work = || {
+        for (i, (slot, size)) in slots.iter().zip(&sizes).enumerate() {
+            let weight = weigher(&(i as u64));
+            claim(&inside, weight);
+            claim(&tail, 1);
+            size.store(weight, Ordering::Relaxed);
+            fill_slot(slot, i as u64);
+        }
+    };
+    per_item(best(PASSES, || timed(work)), items)
+}
+
+type Slot = (AtomicU64, AtomicU64);
+
+fn slots(items: u64) -> Vec<Slot> {
+    (0..items).map(|_| <_>::default()).collect()
+}
+
+fn claim(word: &AtomicU64, n: u64) {
+    let seen = word.load(Ordering::Relaxed);
+    word.compare_exchange(seen, seen + n, Ordering::AcqRel, Ordering::Relaxed).expect("alone");
+}
+
+fn fill_slot(slot: &Slot, item: u64) {
+    slot.0.store(item, Ordering::Relaxed);
+    slot.1.store(1, Ordering::Release);
 }
 
 fn push_all_row(items: u64) -> Contest {
@@ -180,6 +212,8 @@ fn weigher_row(items: u64) -> Contest {
     Contest::new("push, weigher, not full", "ns/item", NOT_FULL)
         .enter(OURS, move || push_into(&undriven_weighed(items as usize * 5 / 2).0, items))
         .enter(BLOCK, move || push_by_block(items))
+        .enter(FLOOR, move || floor(items))
+        .enter(WEIGHED_FLOOR, move || weighed_floor(items))
         .mark(Limit::Of(BLOCK, 1.5))
 }
 
