@@ -77,14 +77,14 @@ const fn nanos(time: Duration) -> Option<u64> {
 }
 
 /// The lesser of two, `None` being never.
-#[inline]
+#[inline(always)]
 pub(crate) fn sooner<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     sooner_by(one, other, Ord::min)
 }
 
 /// The one of two that `least` says, `None` being never. Not a `flatten` over both: that takes some thirty instructions more,
 /// six times a flush.
-#[inline]
+#[inline(always)]
 pub(crate) fn sooner_by<T>(one: Option<T>, other: Option<T>, least: impl FnOnce(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(least(one, other)),
