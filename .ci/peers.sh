@@ -18,7 +18,7 @@ table=$PWD/target/ci/peers.md
 package=(--locked --manifest-path benches/peers/Cargo.toml --target-dir target/peers)
 
 cargo clippy "${package[@]}" --all-targets -- -D warnings
-cargo test "${package[@]}" 2>&1 | tee "$log"
+cargo test "${package[@]}" --release 2>&1 | tee "$log"
 count=$(passed "$log")
 [ "$count" -gt 0 ] || fail "no test ran"
 rm -f "$table"
