@@ -12,6 +12,7 @@ mod fit;
 mod inform;
 mod levers;
 mod loss;
+mod patience;
 mod pulled;
 mod retries;
 mod settle;
@@ -49,7 +50,7 @@ pub(crate) use self::weigh::Weigher;
 use crate::drain_rate::DrainRate;
 use crate::error::BuildError;
 use crate::flight::{FlightKey, Flights};
-use crate::gate::{Effects, Gate, Limits, Locked};
+use crate::gate::{Effects, Gate, Limits, Locked, Stock};
 use crate::ledger::Snapshot;
 use crate::pace::FlushReason;
 use crate::panics::catch;
@@ -150,7 +151,12 @@ impl<T> Core<T> {
             drain_rate: DrainRate::default(),
         };
         let (weigher, limits) = parameters.weigher.unzip();
-        let gate = Gate::new(capacity, levels, limits, parameters.clock, hangar)?;
+        let stock = match limits {
+            Some(limits) => Stock::Weighed(limits),
+            None if loss::minds_evicted::<T>(parameters.on_loss.as_ref()) => Stock::Minded,
+            None => Stock::Unminded,
+        };
+        let gate = Gate::new(capacity, levels, stock, parameters.clock, hangar)?;
         let posture = parameters.strategy.posture();
         let mut locked = gate.lock();
         locked.set_posture(posture);

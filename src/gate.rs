@@ -84,6 +84,17 @@ pub(crate) struct Desk<T, R> {
     pub(crate) rest: R,
 }
 
+/// What the items are to those outside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stock {
+    /// Each is handed out, whatever becomes of it.
+    Minded,
+    /// Nobody wants to have one that was evicted, nor does its destructor do anything.
+    Unminded,
+    /// They have sizes, within these limits.
+    Weighed(Limits),
+}
+
 type SharedError = Arc<dyn Error + Send + Sync>;
 
 /// What is to be done after the lock is released.
@@ -139,7 +150,7 @@ pub(crate) enum NoRoom {
 
 impl<T, R> Gate<T, R> {
     /// `None` if the memory cannot be had.
-    pub(crate) fn new(capacity: usize, levels: Levels, limits: Option<Limits>, clock: Clock, rest: R) -> Option<Self> {
+    pub(crate) fn new(capacity: usize, levels: Levels, stock: Stock, clock: Clock, rest: R) -> Option<Self> {
         let desk = Desk {
             waiters: Waiters::new(),
             ledger: Ledger::default(),
@@ -157,8 +168,13 @@ impl<T, R> Gate<T, R> {
             is_watched: false,
             rest,
         };
+        let (ring, limits) = match stock {
+            Stock::Minded => (Ring::new(capacity, desk)?, None),
+            Stock::Unminded => (Ring::with_credit(capacity, desk)?, None),
+            Stock::Weighed(limits) => (Ring::with_sizes(capacity, desk)?, Some(limits)),
+        };
         let gate = Self {
-            ring: if limits.is_some() { Ring::with_sizes(capacity, desk)? } else { Ring::new(capacity, desk)? },
+            ring,
             volume: limits.map(|limits| Box::new(Volume::new(limits))),
             state: StateCell::new(limits.is_some()),
             scale: Scale::new(&levels),
@@ -209,7 +225,9 @@ impl<T, R> Gate<T, R> {
 
     #[inline(always)]
     fn lock_with(&self, now: Option<Tick>) -> Locked<'_, T, R> {
-        Locked { gate: self, head: self.ring.lock(), effects: Effects::default(), now }
+        let mut head = self.ring.lock();
+        displace::note_displaced(&mut head);
+        Locked { gate: self, head, effects: Effects::default(), now }
     }
 
     /// The published state.
@@ -258,7 +276,7 @@ impl<T, R> Gate<T, R> {
 
     /// The largest capacity: what it was built with.
     pub(crate) fn max_capacity(&self) -> usize {
-        self.ring.slots()
+        self.ring.max_capacity()
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -2,18 +2,20 @@
 //!
 //! A push is one compare-and-swap on `tail`, a write in place and a release store. Producers compare `tail` with the
 //! published `limit = gone + capacity`; the consumer side works in bulk under the head lock. The capacity may change, in
-//! `1 ..= slots`, under the head lock.
+//! `1 ..=` the number of slots that are not spare, under the head lock.
 //!
 //! Invariants that every `SAFETY` comment below cites:
 //!
-//! - **R1** `gone <= taken <= place`, and `place + reserved <= gone + slots`. [`HeadGuard::free`] moves `gone`, and it
-//!   checks that `gone` stays behind `taken`; [`HeadGuard::rotate`] moves both by one. Only [`HeadGuard::set_capacity`] moves
+//! - **R1** `gone <= taken <= place`, and `place + reserved + credit <= gone + slots`. [`HeadGuard::free`] moves `gone`, and it
+//!   checks that `gone` stays behind `taken`; [`HeadGuard::rotate`] moves both by one, `call_in` by what went on credit. Only [`HeadGuard::set_capacity`] moves
 //!   the capacity, and it checks that it stays within the slots. So no limit, old or new, was ever above `gone + slots`.
 //! - **R2** The slot of place `p` is vacant once `taken > p - slots`. With R1 every place below a limit has a vacant slot,
 //!   and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
 //! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word. A swap
-//!   below the limit claims a free place, [`Ring::send`] a reserved one, and it checks that there is one.
-//! - **R4** A slot whose turn word is not 0 holds a value. Only whoever holds the head lock empties it.
+//!   below the limit claims a free place, [`Ring::send`] a reserved one, [`Ring::push_on_credit`] one that was lent, and both
+//!   check that there is one.
+//! - **R4** A slot whose turn word is the mark of a place that was not taken holds its item. Only whoever holds the head lock
+//!   moves it out.
 //!
 //! A shrink lowers the published limit. A producer that loaded the old one, and whose swap then finds the very word that it
 //! loaded before, still claims by the old bound, as if it had come just before the shrink. Its next claim follows a swap on
@@ -22,6 +24,7 @@
 //! at most `capacity + overhang`, and each place that is given free and not replaced lowers it. While there is an overhang,
 //! "full" under the head lock is final, as ever, but the tail is not frozen.
 
+mod credit;
 mod head;
 #[cfg(all(test, backpressure_loom))]
 mod loom;
@@ -36,7 +39,9 @@ use std::mem::MaybeUninit;
 pub(crate) use self::head::{HeadGuard, Popped};
 pub(crate) use self::place::{Shape, Word};
 use crate::panics::catch;
-use crate::sync::{AtomicU64, Backoff, CachePadded, Fault, Mutex, Ordering, UnsafeCell, fault, mark, order};
+use crate::sync::{
+    AtomicU64, Backoff, CachePadded, Fault, Mutex, MutexGuard, Ordering, UnsafeCell, fault, mark, order,
+};
 
 /// The largest capacity of a buffer: 2^24 (16 777 216) items.
 pub const MAX_CAPACITY: usize = 1 << 24;
@@ -48,6 +53,8 @@ pub(crate) struct Ring<T, X> {
     signals: CachePadded<Signals>,
     shape: Shape,
     slots: Box<[Slot<T>]>,
+    /// The largest capacity: without the spare slots.
+    most: u64,
     /// The size of what is in each slot; only with a weigher.
     sizes: Option<Box<[AtomicU64]>>,
     head: CachePadded<Mutex<Head<X>>>,
@@ -66,7 +73,7 @@ struct Signals {
 }
 
 struct Slot<T> {
-    /// 0 while vacant, else the mark of its place; zeroed memory is an empty ring.
+    /// The mark of the place whose item it holds; else 0 or an older mark. Zeroed memory is an empty ring.
     turn: AtomicU64,
     value: UnsafeCell<MaybeUninit<T>>,
 }
@@ -79,7 +86,7 @@ struct Head<X> {
     limit: Word,
     /// Places given free and not yet published.
     owed: u64,
-    /// In `1 ..= slots`.
+    /// In `1 ..= max_capacity`.
     capacity: u64,
     /// How far the highest limit that was ever published, or the level, lies above the limit: 0 unless the capacity has
     /// shrunk.
@@ -90,6 +97,12 @@ struct Head<X> {
     taken_total: u64,
     /// `taken - gone`.
     in_flight: u64,
+    /// Evictions go on credit.
+    credit: bool,
+    /// The places before it that were not taken are written.
+    written: Word,
+    /// How many items have gone so, and were not asked for yet.
+    displaced: u64,
     extra: X,
 }
 
@@ -100,28 +113,37 @@ unsafe impl<T: Send, X: Send> Sync for Ring<T, X> {}
 impl<T, X> Ring<T, X> {
     /// `None` if the memory cannot be had. `capacity` in `1 ..= MAX_CAPACITY`.
     pub(crate) fn new(capacity: usize, extra: X) -> Option<Self> {
-        let shape = Shape::new(capacity);
-        let limit = shape.advance(Word::ZERO, shape.slots());
+        Self::with_spare(capacity, 0, extra)
+    }
+
+    fn with_spare(capacity: usize, spare: usize, extra: X) -> Option<Self> {
+        let shape = Shape::new(capacity + spare);
+        let most = capacity as u64;
+        let limit = shape.advance(Word::ZERO, most);
         Some(Self {
             tail: CachePadded::new(AtomicU64::new(Word::ZERO.raw())),
             signals: CachePadded::new(Signals {
                 limit: AtomicU64::new(limit.raw()),
                 wake_at: AtomicU64::new(Word::ZERO.never().raw()),
-                capacity: AtomicU64::new(shape.slots()),
-                ceiling: AtomicU64::new(shape.slots()),
+                capacity: AtomicU64::new(most),
+                ceiling: AtomicU64::new(most),
             }),
             shape,
-            slots: vacant_slots(capacity)?,
+            slots: vacant_slots(capacity + spare)?,
+            most,
             sizes: None,
             head: CachePadded::new(Mutex::new(Head {
                 taken: Word::ZERO,
                 limit,
                 owed: 0,
-                capacity: shape.slots(),
+                capacity: most,
                 overhang: 0,
                 is_resized: false,
                 taken_total: 0,
                 in_flight: 0,
+                credit: false,
+                written: Word::ZERO,
+                displaced: 0,
                 extra,
             })),
         })
@@ -134,8 +156,8 @@ impl<T, X> Ring<T, X> {
     }
 
     /// The largest capacity, in places: what it was made with.
-    pub(crate) fn slots(&self) -> usize {
-        self.slots.len()
+    pub(crate) fn max_capacity(&self) -> usize {
+        self.most as usize
     }
 
     /// Stores `item` if there is room; `Ok(true)` asks the caller to raise the alarm.
@@ -170,7 +192,7 @@ impl<T, X> Ring<T, X> {
         let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
         loop {
             let limit = self.limit();
-            if word.is_closed() || self.room(word, limit) < n as i64 {
+            if word.is_shut() || self.room(word, limit) < n as i64 {
                 return None;
             }
             let next = word.with_reserved(word.reserved() + n);
@@ -202,7 +224,7 @@ impl<T, X> Ring<T, X> {
         let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
         loop {
             // R3 rests on this test.
-            assert!(word.reserved() > 0, "a permit stands for a reserved place");
+            assert!(word.has_reserved(), "a permit stands for a reserved place");
             let next = self.shape.next(word).with_reserved(word.reserved() - 1);
             match self.swap_tail(word, next) {
                 Ok(()) => return (word, next),
@@ -253,26 +275,25 @@ impl<T, X> Ring<T, X> {
     }
 
     pub(crate) fn lock(&self) -> HeadGuard<'_, T, X> {
-        HeadGuard { ring: self, head: self.head.lock() }
+        self.called_in(self.head.lock())
     }
 
-    /// The head lock, if nobody holds it.
+    /// The head lock, for somebody who could do without it if there were credit: if nobody holds it, and there is none.
     #[inline(always)]
-    pub(crate) fn try_lock(&self) -> Option<HeadGuard<'_, T, X>> {
-        self.head.try_lock().map(|head| HeadGuard { ring: self, head })
+    pub(crate) fn try_lock_to_evict(&self) -> Option<HeadGuard<'_, T, X>> {
+        let head = self.head.try_lock()?;
+        // Somebody may have left credit just now, and it would be called in.
+        if self.has_credit() { None } else { Some(self.called_in(head)) }
     }
 
-    /// The head lock, for one of many that want it all the time: for a while it lets the others go first.
-    #[cold]
-    pub(crate) fn lock_last(&self) -> HeadGuard<'_, T, X> {
-        let mut backoff = Backoff::patient();
-        while !backoff.is_exhausted() {
-            if let Some(head) = self.try_lock() {
-                return head;
-            }
-            backoff.spin();
+    /// No section has to know of credit.
+    #[inline(always)]
+    fn called_in<'a>(&'a self, head: MutexGuard<'a, Head<X>>) -> HeadGuard<'a, T, X> {
+        let mut guard = HeadGuard { ring: self, head };
+        if guard.head.credit && !fault(Fault::CreditKept) {
+            guard.call_in();
         }
-        self.lock()
+        guard
     }
 
     /// Stores an item, of this size if sizes are remembered.
@@ -290,6 +311,8 @@ impl<T, X> Ring<T, X> {
                 Ok(()) => return Ok(self.write_sized(word, item, size, next) && early),
                 Err(now) => (now, true),
             }
+        } else if word.is_on_credit() {
+            return Err(item);
         } else {
             (word, false)
         };
@@ -349,7 +372,7 @@ impl<T, X> Ring<T, X> {
         loop {
             let limit = self.limit();
             let n = self.room(word, limit).clamp(0, wanted as i64) as u64;
-            if n == 0 || word.is_closed() {
+            if n == 0 || word.is_shut() {
                 return None;
             }
             match self.swap_tail(word, self.shape.advance(word, n)) {
@@ -371,7 +394,7 @@ impl<T, X> Ring<T, X> {
 
     #[cold]
     fn has_room_slow(&self, word: Word, limit: Word) -> bool {
-        !word.is_closed() && self.room(word, limit) > 0
+        !word.is_shut() && self.room(word, limit) > 0
     }
 
     /// Room in places; negative for a moment while a hand-over stands above the limit.
@@ -455,6 +478,7 @@ impl<T, X> Ring<T, X> {
         let start = self.shape.last_lap();
         let mut head = self.lock();
         head.head.taken = start;
+        head.head.written = start;
         head.head.limit = self.shape.advance(start, head.head.capacity);
         head.arm(None);
         self.tail.store(start.raw(), Ordering::Relaxed);
@@ -516,7 +540,7 @@ unsafe fn fill_run<T>(slots: &[Slot<T>], word: Word, items: &[MaybeUninit<T>]) {
 
 #[cfg(not(any(backpressure_loom, backpressure_shuttle)))]
 fn vacant_slots<T>(capacity: usize) -> Option<Box<[Slot<T>]>> {
-    // SAFETY: zeroes are a vacant slot, since a turn of 0 is one and the value may be uninitialised.
+    // SAFETY: zeroes are a vacant slot, since 0 is no mark and the value may be uninitialised.
     unsafe { zeroed(capacity) }
 }
 

@@ -337,12 +337,17 @@ impl StateCell {
     }
 
     /// With a weigher always [`Reflex::Ask`]: the item is to be weighed first.
+    #[inline(always)]
     pub(crate) fn reflex(&self) -> Reflex {
         // Ordering: Relaxed, as above.
-        match self.cell.load(Ordering::Relaxed) >> REFLEX_SHIFT {
-            0 => Reflex::Refuse,
-            1 => Reflex::Evict,
-            _ => Reflex::Ask,
+        let reflex = self.cell.load(Ordering::Relaxed) >> REFLEX_SHIFT;
+        // Not a `match`: it becomes a table of what the caller's own becomes jumps of.
+        if reflex == Reflex::Evict as u8 {
+            Reflex::Evict
+        } else if reflex == Reflex::Refuse as u8 {
+            Reflex::Refuse
+        } else {
+            Reflex::Ask
         }
     }
 

@@ -33,6 +33,9 @@ pub enum Strategy<T> {
     /// The oldest buffered item is displaced, one for one, and goes to `on_loss`. Whoever waits in `reserve` goes on waiting.
     /// With a [`weigher`](crate::Builder::weigher) as many of the oldest go as the item needs and no more; none, and the item
     /// is refused, if all that are buffered would not be enough.
+    ///
+    /// An item is refused as full, too, if all that are inside are in flight or reserved; and if the producer of the oldest one
+    /// was stopped in the middle of its push, for which others wait some milliseconds.
     DropOldest,
     /// The incoming item is refused and goes back to the producer.
     DropNewest,

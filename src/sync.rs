@@ -164,6 +164,12 @@ pub(crate) enum Fault {
     ExchangeUnwritten,
     /// An item shares a place although the intake is shut.
     MergeIgnoresClosed,
+    /// Whoever takes the head lock leaves the credit of evictions alone.
+    CreditKept,
+    /// The credit is called in by a load and a store.
+    CreditByLoad,
+    /// Credit is extended on items that are not written yet.
+    CreditUnwritten,
     /// `len` and `depth` are not clamped.
     LenUnclamped,
     /// Drained is judged from two separate loads.

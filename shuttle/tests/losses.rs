@@ -1,12 +1,12 @@
 //! Strategies and calls that lose items, or refuse them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use backpressure::{Strategy, WeakController};
-use tokio::task::JoinHandle;
+use backpressure::{BackpressureController, Batch, Strategy, WeakController};
+use tokio::task::{JoinHandle, yield_now};
 
 use crate::harness::explore;
-use crate::world::{Answer, Controller, Token, World, dice, finish, spawn};
+use crate::world::{Answer, Controller, NEVER, Token, World, dice, finish, spawn};
 
 /// Producers that push `n` items each.
 fn producers(world: &World, c: &Controller, count: u8, n: u8) -> Vec<JoinHandle<()>> {
@@ -62,6 +62,74 @@ fn drop_oldest_displaces_nobody_while_permits_and_waiters_come_and_go() {
         reserver.await.unwrap();
         let totals = finish(&world, auditor, (c, flusher)).await;
         assert_eq!(totals.reserved, 0);
+    });
+}
+
+/// Plain numbers, of which nobody minds an evicted one: what takes the lock comes in between evictions that take none.
+#[test]
+fn what_nobody_minds_is_evicted_and_counted() {
+    const PRODUCERS: u32 = 3;
+    explore(|| async {
+        let delivered = Arc::new(Mutex::new(Vec::new()));
+        let sink = {
+            let delivered = Arc::clone(&delivered);
+            move |batch: Batch<u32>| {
+                delivered.lock().unwrap().extend_from_slice(&batch);
+                async {
+                    yield_now().await;
+                    Ok(())
+                }
+            }
+        };
+        let builder = BackpressureController::<u32>::builder(8).strategy(Strategy::DropOldest).fixed(2, NEVER);
+        let (c, flusher) = builder.flush_timeout(NEVER).build(sink).unwrap();
+        let flusher = tokio::spawn(async move { flusher.await.unwrap() });
+        let pushed: Vec<_> = (0..PRODUCERS)
+            .map(|producer| {
+                let c = c.clone();
+                tokio::spawn(async move {
+                    let mut accepted = 0;
+                    for i in 0..8 {
+                        let item = i * PRODUCERS + producer;
+                        let is_in = if dice(4) == 0 { c.push(item).await.is_ok() } else { c.try_push(item).is_ok() };
+                        accepted += u64::from(is_in);
+                    }
+                    accepted
+                })
+            })
+            .collect();
+        let mut accepted = 0;
+        for _ in 0..4 {
+            match dice(3) {
+                0 => {
+                    let _ = c.flush().await;
+                }
+                1 => {
+                    if let Ok(permit) = c.try_reserve() {
+                        permit.send(PRODUCERS * 100);
+                        accepted += 1;
+                    }
+                }
+                _ => {}
+            }
+            let now = c.snapshot();
+            now.audit().unwrap();
+            assert!(now.buffered + now.in_flight + now.reserved <= 8, "{now:?}");
+            yield_now().await;
+        }
+        for task in pushed {
+            accepted += task.await.unwrap();
+        }
+        let report = c.drain(NEVER).await;
+        assert!(report.leftovers.is_empty(), "{report:?}");
+        flusher.await.unwrap();
+        let (totals, delivered) = (c.snapshot(), delivered.lock().unwrap());
+        assert_eq!((totals.accepted, totals.delivered), (accepted, delivered.len() as u64));
+        assert_eq!(totals.delivered + totals.evicted, accepted);
+        for producer in 0..PRODUCERS {
+            let ours = delivered.iter().filter(|item| **item < PRODUCERS * 100 && *item % PRODUCERS == producer);
+            assert!(ours.is_sorted(), "{delivered:?}");
+        }
     });
 }
 

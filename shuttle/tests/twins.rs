@@ -66,3 +66,9 @@ fn the_models_see_that_a_cancelled_reservation_keeps_its_place() {
 fn the_models_see_a_figure_that_is_wrapped() {
     must_fail("LenUnclamped", "barriers::a_flush_covers_all_that_came_before_it_and_retries_too");
 }
+
+#[test]
+fn the_models_see_credit_that_is_not_called_in() {
+    must_fail("CreditKept", "losses::what_nobody_minds_is_evicted_and_counted");
+    must_fail("CreditByLoad", "losses::what_nobody_minds_is_evicted_and_counted");
+}

@@ -3,13 +3,14 @@
 use std::task::Waker;
 use std::time::Duration;
 
+use super::patience::Patience;
 use super::{Core, Hangar, Weigher, loss};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Evicted, Key, Locked, Merged, NoRoom, Parked, Tag, Wait};
 use crate::ring::Word;
 use crate::state::Reflex;
 use crate::strategy::{Admission, Draw, Strategy};
-use crate::sync::{Backoff, Ordering};
+use crate::sync::Ordering;
 
 /// What became of an offer.
 pub(crate) enum Admitted<T> {
@@ -59,14 +60,19 @@ impl<T> Core<T> {
     #[cold]
     fn try_push_slow(&self, item: T) -> Result<(), PushError<T>> {
         // Nothing but jumps, so that no way pays for another.
+        let reflex = self.gate.reflex();
+        if reflex == Reflex::Evict {
+            return self.try_evict(item);
+        }
         if let Some(weigher) = &self.weigher {
             return self.try_push_weighed(weigher, item);
         }
-        match self.gate.reflex() {
-            Reflex::Refuse => self.try_refuse(item),
-            Reflex::Evict => self.try_evict(item),
-            Reflex::Ask => self.try_admit(item, Tag::PLAIN),
-        }
+        if reflex == Reflex::Refuse { self.try_refuse(item) } else { self.try_ask(item) }
+    }
+
+    #[inline(never)]
+    fn try_ask(&self, item: T) -> Result<(), PushError<T>> {
+        self.try_admit(item, Tag::PLAIN)
     }
 
     #[inline(never)]
@@ -80,6 +86,17 @@ impl<T> Core<T> {
         if loss::is_in_hook() {
             return self.try_evict_slow(item);
         }
+        match self.gate.push_on_credit(item) {
+            Ok(level) => {
+                self.note_level(level);
+                Ok(())
+            }
+            Err(item) => self.try_rotate(item),
+        }
+    }
+
+    #[inline(never)]
+    fn try_rotate(&self, item: T) -> Result<(), PushError<T>> {
         match self.gate.try_rotate(item) {
             Ok((victim, level)) => {
                 self.note_evicted(victim, level);
@@ -96,18 +113,25 @@ impl<T> Core<T> {
 
     /// What follows an eviction outside the lock.
     #[inline(always)]
-    fn note_evicted(&self, victim: T, level: Word) {
-        if !self.gate.is_quiet_at(level) || self.minds_evicted() {
-            self.note_evicted_slow(victim, level);
+    fn note_evicted(&self, victim: Option<T>, level: Word) {
+        self.note_level(level);
+        if let Some(victim) = victim {
+            self.lose_evicted(victim);
+        }
+    }
+
+    #[inline(always)]
+    fn note_level(&self, level: Word) {
+        if !self.gate.is_quiet_at(level) {
+            self.note_level_slow(level);
         }
     }
 
     #[inline(never)]
-    fn note_evicted_slow(&self, victim: T, level: Word) {
+    fn note_level_slow(&self, level: Word) {
         if self.gate.is_due(level) {
             self.alarm();
         }
-        self.lose_evicted(victim);
     }
 
     /// Not cold: for those who weigh it is the common way.
@@ -291,17 +315,17 @@ impl<T> Core<T> {
 
     #[inline(always)]
     fn evict_by(&self, mut item: T, mut tag: Tag, once: impl Fn(T, &mut Tag) -> Evicted<T>) -> Admitted<T> {
-        let mut backoff = Backoff::new();
+        let mut patience = Patience::new();
         loop {
             match once(item, &mut tag) {
                 Evicted::Stored => return Admitted::Stored,
                 Evicted::Closed(item) => return Admitted::Refused(self.refuse(RefuseReason::Closed, item)),
-                Evicted::Unwritten(back) if !backoff.is_exhausted() => item = back,
+                Evicted::Unwritten(back) if !patience.is_exhausted() => item = back,
                 Evicted::Full(item) | Evicted::Unwritten(item) => {
                     return Admitted::Refused(self.refuse(RefuseReason::Full, item));
                 }
             }
-            backoff.spin();
+            patience.wait();
         }
     }
 
@@ -310,7 +334,7 @@ impl<T> Core<T> {
         if !shares || loss::is_in_hook() {
             return self.store_or_refuse(item, tag);
         }
-        let mut backoff = Backoff::new();
+        let mut patience = Patience::new();
         loop {
             let mut locked = self.gate.lock();
             let merged = locked.merge(item, &mut tag, |old, new| draw.prefers_new(old, new));
@@ -321,9 +345,9 @@ impl<T> Core<T> {
                     self.lose_evicted(victim);
                     return Admitted::Stored;
                 }
-                Merged::Unwritten(back) if !backoff.is_exhausted() => {
+                Merged::Unwritten(back) if !patience.is_exhausted() => {
                     item = back;
-                    backoff.spin();
+                    patience.wait();
                     continue;
                 }
                 Merged::Outweighed(back) => (RefuseReason::Sampled, back),

@@ -4,6 +4,7 @@ use std::mem;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::patience::Patience;
 use super::settle::{End, settle_failed, settle_runs};
 use super::{Core, Hangar, Step, wake_all};
 use crate::error::LossReason;
@@ -11,7 +12,7 @@ use crate::flight::{Failed, Phase, Unmarked};
 use crate::gate::{Key, Locked, Parked, Wait};
 use crate::ledger::Outcome;
 use crate::report::DrainReport;
-use crate::sync::{Backoff, Ordering, thread};
+use crate::sync::Ordering;
 use crate::time::Tick;
 
 /// The end of a controller; lives under the head lock.
@@ -254,34 +255,6 @@ impl<T> Drop for Core<T> {
         // The user's, too.
         let error = self.gate.lock().desk().rest.diary.last_error.take();
         self.drop_items(error);
-    }
-}
-
-/// How long the end waits for claims that are not written yet: spinning first, then giving its thread away, about a
-/// millisecond in all. Its thread may be a worker of a runtime.
-struct Patience {
-    backoff: Backoff,
-    yields: u32,
-}
-
-impl Patience {
-    const MOST_YIELDS: u32 = 200;
-
-    const fn new() -> Self {
-        Self { backoff: Backoff::new(), yields: 0 }
-    }
-
-    const fn is_exhausted(&self) -> bool {
-        self.yields >= Self::MOST_YIELDS
-    }
-
-    fn wait(&mut self) {
-        if self.backoff.is_exhausted() {
-            self.yields += 1;
-            thread::yield_now();
-        } else {
-            self.backoff.spin();
-        }
     }
 }
 

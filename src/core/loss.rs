@@ -43,6 +43,12 @@ pub(super) fn is_in_hook() -> bool {
     IN_HOOK.try_with(Cell::get).unwrap_or(false)
 }
 
+/// Whether anybody minds an evicted item: the hook, or its own destructor.
+#[inline(always)]
+pub(super) fn minds_evicted<T>(hook: Option<&LossHook<T>>) -> bool {
+    hook.is_some() || mem::needs_drop::<T>()
+}
+
 impl<T> Core<T> {
     /// Hands an item that was counted as lost to the hook; without one it is dropped. Runs outside all locks.
     pub(super) fn lose(&self, item: Option<T>, reason: LossReason, error: Option<Arc<dyn Error + Send + Sync>>) {
@@ -62,10 +68,9 @@ impl<T> Core<T> {
         self.lose(Some(item), LossReason::Refused(reason), None);
     }
 
-    /// Whether anybody minds an evicted item: the hook, or its own destructor.
     #[inline(always)]
     pub(super) fn minds_evicted(&self) -> bool {
-        self.on_loss.is_some() || mem::needs_drop::<T>()
+        minds_evicted(self.on_loss.as_ref())
     }
 
     #[inline]

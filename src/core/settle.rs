@@ -4,6 +4,7 @@ use std::error::Error;
 use std::mem;
 use std::sync::Arc;
 
+use super::patience::Patience;
 use super::{Core, Hangar};
 use crate::error::LossReason;
 use crate::flight::{Failed, FlightKey, Mark, Phase, Piece, Seqs, Sorted, Unmarked};
@@ -11,7 +12,6 @@ use crate::gate::Locked;
 use crate::ledger::{Flushes, Outcome};
 use crate::pace::{self, Pace, Sample};
 use crate::retry::{Due, Tries};
-use crate::sync::Backoff;
 use crate::time::Tick;
 
 type SharedError = Arc<dyn Error + Send + Sync>;
@@ -227,7 +227,7 @@ impl<T> Core<T> {
     /// Removes everything that is buffered, oldest first.
     pub(crate) fn purge(&self) -> Vec<T> {
         let mut purged = Vec::new();
-        let mut backoff = Backoff::new();
+        let mut patience = Patience::new();
         let mut end = None;
         loop {
             let mut locked = self.gate.lock();
@@ -237,11 +237,11 @@ impl<T> Core<T> {
             locked.settle(first..first + count, Outcome::Purged);
             let is_done = locked.taken() >= end;
             self.apply(locked.finish());
-            if is_done || backoff.is_exhausted() {
+            if is_done || patience.is_exhausted() {
                 self.end_if_drained();
                 return purged;
             }
-            backoff.spin();
+            patience.wait();
         }
     }
 

@@ -5,7 +5,7 @@ use std::mem;
 use super::{Desk, Effects, Gate, Locked, Tag};
 use crate::ledger::Outcome;
 use crate::ring::{HeadGuard, Popped, Word};
-use crate::sync::{Fault, fault};
+use crate::sync::{Backoff, Fault, fault};
 
 /// How an eviction ended.
 #[derive(Debug)]
@@ -38,30 +38,52 @@ pub(crate) enum Merged<T> {
 }
 
 impl<T, R> Gate<T, R> {
-    /// An eviction at its plainest: the buffer is full, no item has a tag, and nobody waits, flushes or wants to hear of it.
-    /// The victim, and the level that this has reached. Everything else is [`evict`](Locked::evict)'s.
-    pub(crate) fn rotate(&self, item: T) -> Result<(T, Word), T> {
-        Self::rotate_under(self.ring.lock_last(), item)
+    /// An eviction without the lock, if an earlier one has left credit behind; the level that this has reached.
+    #[inline(always)]
+    pub(crate) fn push_on_credit(&self, item: T) -> Result<Word, T> {
+        self.ring.push_on_credit(item)
     }
 
-    /// The same unless somebody holds the lock: 121 instructions a push, against 521 by way of `evict`.
+    /// An eviction at its plainest: the buffer is full, no item has a tag, and nobody waits, flushes or wants to hear of it.
+    /// The victim, if anybody minds it, and the level that this has reached. Everything else is [`evict`](Locked::evict)'s.
+    pub(crate) fn rotate(&self, mut item: T) -> Result<(Option<T>, Word), T> {
+        // One of many that want the lock all the time: for a while it lets the others go first, and looks whether one of them has
+        // left credit.
+        let mut backoff = Backoff::patient();
+        while !backoff.is_exhausted() {
+            match self.ring.push_on_credit(item) {
+                Ok(level) => return Ok((None, level)),
+                Err(back) => item = back,
+            }
+            if let Some(head) = self.ring.try_lock_to_evict() {
+                return Self::rotate_under(head, item);
+            }
+            if !self.ring.has_credit() {
+                backoff.spin();
+            }
+        }
+        Self::rotate_under(self.ring.lock(), item)
+    }
+
+    /// The same under the lock, unless somebody holds it: a quarter of the instructions of `evict`.
     #[inline(always)]
-    pub(crate) fn try_rotate(&self, item: T) -> Result<(T, Word), T> {
-        match self.ring.try_lock() {
+    pub(crate) fn try_rotate(&self, item: T) -> Result<(Option<T>, Word), T> {
+        match self.ring.try_lock_to_evict() {
             Some(head) => Self::rotate_under(head, item),
             None => Err(item),
         }
     }
 
     #[inline(always)]
-    fn rotate_under(mut head: HeadGuard<'_, T, Desk<T, R>>, item: T) -> Result<(T, Word), T> {
+    fn rotate_under(mut head: HeadGuard<'_, T, Desk<T, R>>, item: T) -> Result<(Option<T>, Word), T> {
+        note_displaced(&mut head);
         if head.is_concerned() {
             return Err(item);
         }
-        let rotated = head.rotate(item)?;
+        let (victim, level) = head.rotate(item)?;
         // The depth is what it was, so there is no peak to note.
         head.ledger.total.lost.evicted += 1;
-        Ok(rotated)
+        Ok((Some(victim), level))
     }
 
     /// Whether nobody waits for the level that a rotation has reached.
@@ -74,6 +96,12 @@ impl<T, R> Gate<T, R> {
     pub(crate) fn is_due(&self, level: Word) -> bool {
         self.ring.is_due(level)
     }
+}
+
+/// Counts what was evicted on credit: by whoever takes the lock, before anything else.
+#[inline(always)]
+pub(super) fn note_displaced<T, R>(head: &mut HeadGuard<'_, T, Desk<T, R>>) {
+    head.ledger.total.lost.evicted += head.take_displaced();
 }
 
 impl<T, R> Desk<T, R> {

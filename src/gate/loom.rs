@@ -5,6 +5,7 @@
 //! drain really block it, and loom reports the deadlock.
 
 mod close;
+mod credit;
 mod evict;
 mod figures;
 mod merge;
@@ -21,7 +22,7 @@ use std::task::{Wake, Waker};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use super::{Effects, Evicted, Gate, Key, Limits, NoRoom, Parked, Tag, Wait};
+use super::{Effects, Evicted, Gate, Key, NoRoom, Parked, Stock, Tag, Wait};
 use crate::ledger::Outcome;
 use crate::state::{Levels, Watermarks};
 use crate::sync::Model;
@@ -58,16 +59,21 @@ impl Rig {
     }
 
     fn with_marks(capacity: usize, items: u32, marks: Watermarks) -> Arc<Model<Self>> {
-        Self::build(capacity, items, marks, None)
+        Self::build(capacity, items, marks, Stock::Minded)
     }
 
-    fn build(capacity: usize, items: u32, marks: Watermarks, limits: Option<Limits>) -> Arc<Model<Self>> {
+    fn build(capacity: usize, items: u32, marks: Watermarks, stock: Stock) -> Arc<Model<Self>> {
         let levels = Levels::new(marks, capacity, 1);
-        let gate = Gate::new(capacity, levels, limits, Clock::start(), ()).expect("memory");
+        let gate = Gate::new(capacity, levels, stock, Clock::start(), ()).expect("memory");
         let rig = Model::new(Self { gate, bell: Bell::default(), rung: AtomicUsize::new(0) });
         assert!((0..items).all(|item| rig.push(item)));
         rig.rung.store(0, Ordering::Relaxed);
         rig
+    }
+
+    /// A gate with the items `0 .. items` inside, of which nobody minds an evicted one: so evictions go on credit.
+    fn unminded(capacity: usize, items: u32) -> Arc<Model<Self>> {
+        Self::build(capacity, items, Watermarks::new(0.99, 1.0).expect("valid"), Stock::Unminded)
     }
 
     /// A gate whose places are all taken and not settled: the items `0 .. capacity` are in flight.
@@ -170,7 +176,7 @@ impl Rig {
     fn evict(&self, item: u32, lost: &mut Vec<u32>) -> Displaced {
         match self.gate.rotate(item) {
             Ok((victim, level)) => {
-                lost.push(victim);
+                lost.extend(victim);
                 if self.gate.is_due(level) {
                     self.apply(self.gate.alarm());
                 }

@@ -47,14 +47,15 @@ impl<T, R> Locked<'_, T, R> {
 #[cfg(all(test, not(backpressure_loom)))]
 mod tests {
     use super::*;
-    use crate::gate::Gate;
+    use crate::gate::{Gate, Stock};
     use crate::state::State;
     use crate::time::Clock;
 
     #[test]
     fn several_changes_in_one_section_are_one_to_whoever_looks() {
         let marks = |low, high| Watermarks::new(low, high).expect("valid");
-        let gate = Gate::new(100, Levels::new(marks(0.5, 0.8), 100, 1), None, Clock::start(), ()).expect("memory");
+        let gate =
+            Gate::new(100, Levels::new(marks(0.5, 0.8), 100, 1), Stock::Minded, Clock::start(), ()).expect("memory");
         assert!((0..8).all(|item: u32| gate.push(item).is_ok()));
         let mut locked = gate.lock();
         locked.set_capacity(4);

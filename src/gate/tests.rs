@@ -7,7 +7,7 @@ use crate::state::Watermarks;
 /// A gate with the items `0 .. items` inside, with marks that only a full buffer reaches.
 fn gate(capacity: usize, items: u32) -> Gate<u32, ()> {
     let marks = Watermarks::new(0.99, 1.0).expect("valid");
-    let gate = Gate::new(capacity, Levels::new(marks, capacity, 1), None, Clock::start(), ()).expect("memory");
+    let gate = Gate::new(capacity, Levels::new(marks, capacity, 1), Stock::Minded, Clock::start(), ()).expect("memory");
     assert!((0..items).all(|item| gate.push(item).is_ok()));
     let _ = gate.alarm();
     gate
@@ -17,7 +17,7 @@ fn gate(capacity: usize, items: u32) -> Gate<u32, ()> {
 fn sized(capacity: usize, size: u64) -> Gate<u32, ()> {
     let marks = Watermarks::new(0.99, 1.0).expect("valid");
     let limits = Limits { capacity: size, item: size, batch: Some(10) };
-    Gate::new(capacity, Levels::new(marks, capacity, 1), Some(limits), Clock::start(), ()).expect("memory")
+    Gate::new(capacity, Levels::new(marks, capacity, 1), Stock::Weighed(limits), Clock::start(), ()).expect("memory")
 }
 
 fn one(item: u32) -> Parked<u32> {

@@ -201,6 +201,26 @@ fn close_against_push(capacity: usize) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
+/// A producer has claimed a place on credit and writes it late, while another goes on evicting, round the ring.
+fn late_on_credit() {
+    let ring = Model::new(Ring::with_credit(2, ()).expect("memory"));
+    assert!([0, 1].into_iter().all(|item| ring.push(item).is_ok()));
+    let evict = |item| ring.push_on_credit(item).map(drop).or_else(|item| ring.lock().rotate(item).map(drop)).is_ok();
+    assert!(evict(2) && evict(3));
+    let (late, _) = ring.claim_on_credit().unwrap_or_else(|| {
+        assert!(evict(4), "under the lock, which leaves credit");
+        ring.claim_on_credit().expect("for what is written")
+    });
+    let writer = {
+        let ring = Arc::clone(&ring);
+        thread::spawn(move || ring.write(late, 10))
+    };
+    let stored = (11..16).filter(|item| evict(*item)).last();
+    writer.join().expect("no panic");
+    let rest = take(&ring, 2);
+    assert!(rest.len() == 2 && rest.contains(&stored.unwrap_or(10)), "the youngest are there: {rest:?}");
+}
+
 #[test]
 fn each_item_of_two_producers_is_taken_once_1() {
     explore(two_pushes_and_takes(1));
@@ -308,4 +328,14 @@ fn twin_send_in_two_steps() {
 #[test]
 fn twin_closed_seen_once() {
     must_fail(Fault::ClosedSeenOnce, close_against_push(1));
+}
+
+#[test]
+fn credit_is_only_for_what_is_written() {
+    explore(late_on_credit);
+}
+
+#[test]
+fn credit_for_what_is_not_written() {
+    must_fail(Fault::CreditUnwritten, late_on_credit);
 }

@@ -8,6 +8,7 @@
 //!  \______ place: 38 bits __________/
 //! ```
 //!
+//! Above any number of reserved places, what stands in their field is credit: so many evictions that need no lock.
 //! `index` is the slot, `b` the fewest bits that hold `0 ..= slots - 1`, and `lap` counts the times round. A place
 //! stands at the top, so that it wraps without touching a flag, and after at least 2^37 pushes, so that a producer that
 //! was preempted between its load and its swap never meets its own word again. Room and wake-up tests are one wrapping
@@ -16,6 +17,8 @@
 /// Bits of the count of reserved places: holds `0 ..= MAX_CAPACITY`.
 const RESERVED_BITS: u32 = 25;
 const RESERVED: u64 = (1 << RESERVED_BITS) - 1;
+/// Above every number of reserved places: no credit is left.
+const ON_CREDIT: u64 = super::MAX_CAPACITY as u64 + 1;
 const CLOSED: u64 = 1 << RESERVED_BITS;
 const PLACE_SHIFT: u32 = RESERVED_BITS + 1;
 const UNIT: u64 = 1 << PLACE_SHIFT;
@@ -47,10 +50,41 @@ impl Word {
         Self(self.0 & !LOW)
     }
 
-    /// How many places permits hold.
+    /// How many places permits hold; more than there can be while evictions go on credit, which no section under the head lock
+    /// ever sees.
     #[inline(always)]
     pub(crate) const fn reserved(self) -> u64 {
         self.0 & RESERVED
+    }
+
+    /// Whether permits hold places.
+    #[inline(always)]
+    pub(super) const fn has_reserved(self) -> bool {
+        self.reserved() > 0 && !self.is_on_credit()
+    }
+
+    /// Evictions go on credit, whether any is left or not.
+    #[inline(always)]
+    pub(super) const fn is_on_credit(self) -> bool {
+        self.0 & RESERVED >= ON_CREDIT
+    }
+
+    /// There is nothing to be had by a claim, whatever the limit: the intake is shut, or evictions go on credit.
+    #[inline(always)]
+    pub(super) const fn is_shut(self) -> bool {
+        self.is_closed() || self.is_on_credit()
+    }
+
+    /// For one more eviction, if there is credit for it.
+    #[inline(always)]
+    pub(super) const fn with_less_credit(self) -> Option<Self> {
+        if self.0 & RESERVED > ON_CREDIT { Some(Self(self.0 - 1)) } else { None }
+    }
+
+    /// With so much credit and nothing reserved.
+    pub(super) const fn with_credit(self, credit: u64) -> Self {
+        debug_assert!(credit <= RESERVED - ON_CREDIT);
+        Self(self.0 & !RESERVED | (ON_CREDIT + credit))
     }
 
     #[inline(always)]
@@ -128,10 +162,6 @@ impl Shape {
             wrap_at: slots << PLACE_SHIFT,
             skip: (lap - slots) << PLACE_SHIFT,
         }
-    }
-
-    pub(super) const fn slots(self) -> u64 {
-        self.slots
     }
 
     /// In `0 ..= slots - 1`.

@@ -1,6 +1,7 @@
 //! Slots that remember the size of what is in them: a side array, so that a ring without sizes has neither the memory nor
 //! the step.
 
+use super::head::is_written;
 use super::{HeadGuard, Ring, Word};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -76,7 +77,7 @@ impl<T, X> HeadGuard<'_, T, X> {
     fn size_of(&self, place: Word) -> Option<u64> {
         // Ordering: Relaxed, after the Acquire of the turn word.
         let size = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        self.is_written(self.ring.slot(place), self.buffered(place)).then(|| self.ring.size_cell(place).map_or(0, size))
+        is_written(self.ring.slot(place), place.mark()).then(|| self.ring.size_cell(place).map_or(0, size))
     }
 }
 

@@ -8,6 +8,7 @@ use std::thread;
 use super::*;
 use crate::splitmix::mix;
 
+mod credit;
 mod resize;
 
 const CAPACITIES: [usize; 6] = [1, 2, 3, 5, 7, 1000];

@@ -390,7 +390,7 @@ impl<I: Item> Model<I> {
             let (least, most) = (inside.saturating_sub(self.owed), (inside + self.owed).min(self.slots));
             assert!(least <= told && told <= most, "{told} for {inside}");
         }
-        assert_eq!((self.ring.is_closed(), self.ring.slots()), (self.is_closed, self.slots as usize));
+        assert_eq!((self.ring.is_closed(), self.ring.max_capacity()), (self.is_closed, self.slots as usize));
         assert!(self.owed > 0 || self.ring.capacity() == self.capacity as usize, "all is published");
         let head = self.ring.lock();
         let word: Word = head.tail();

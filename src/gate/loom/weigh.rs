@@ -4,7 +4,7 @@
 use std::task::Waker;
 
 use super::{Arc, Displaced, Model, Rig, Wait, join, thread};
-use crate::gate::{Evicted, Limits, Parked, Tag};
+use crate::gate::{Evicted, Limits, Parked, Stock, Tag};
 use crate::state::{State, Watermarks};
 use crate::sync::{Fault, explore, explore_wide, must_fail};
 
@@ -16,7 +16,7 @@ impl Rig {
     fn with_sizes(capacity: usize, sizes: &[u64], batch: Option<u64>) -> Arc<Model<Self>> {
         let limits = Limits { capacity: MOST, item: MOST, batch };
         let marks = Watermarks::new(0.99, 1.0).expect("valid");
-        let rig = Self::build(capacity, 0, marks, Some(limits));
+        let rig = Self::build(capacity, 0, marks, Stock::Weighed(limits));
         for (item, size) in (0..).zip(sizes) {
             assert!(rig.push_sized(item, *size));
         }

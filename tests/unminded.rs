@@ -1,0 +1,123 @@
+//! Evictions of plain items without a hook: nobody minds the one that goes, and most take no lock. They are as exact as others.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use backpressure::{BackpressureController, Batch, PushError, Strategy};
+use support::{GUARD, rounds, within, workers};
+
+const PRODUCERS: u64 = 4;
+const CAPACITY: usize = 100;
+
+/// A controller that nobody drives, so that what is told is what the pushes alone have done.
+fn full(capacity: usize) -> BackpressureController<u64> {
+    let builder = BackpressureController::builder(capacity).strategy(Strategy::DropOldest);
+    let (c, flusher) = builder.build(|_: Batch<u64>| async { Ok(()) }).unwrap();
+    std::mem::forget(flusher);
+    for item in 0..capacity as u64 {
+        c.try_push(item).unwrap();
+    }
+    c
+}
+
+#[test]
+fn each_snapshot_tells_of_each_eviction() {
+    for capacity in [1, 2, 3, 7, 100, 1_000] {
+        let c = full(capacity);
+        for n in 0..3_000 {
+            assert_eq!((c.len(), c.depth()), (capacity, capacity));
+            if n % 7 == 0 || n > 2_900 {
+                let now = c.snapshot();
+                now.audit().unwrap();
+                assert_eq!((now.evicted, now.buffered, now.accepted), (n, capacity as u64, capacity as u64 + n));
+            }
+            c.try_push(capacity as u64 + n).unwrap();
+        }
+        assert_eq!(c.purge(), (3_000..3_000 + capacity as u64).collect::<Vec<_>>(), "the youngest are there, in order");
+        c.try_push(0).unwrap();
+        assert_eq!(c.snapshot().buffered, 1);
+    }
+}
+
+#[test]
+fn whoever_else_comes_in_between_finds_a_full_buffer() {
+    let c = full(100);
+    let push = |n: u64| (0..n).for_each(|item| c.try_push(item).unwrap());
+    push(10);
+    assert!(c.try_reserve().is_err());
+    push(10);
+    c.reconfigure(|changes| changes.strategy(Strategy::DropNewest)).unwrap();
+    assert!(matches!(c.try_push(7), Err(PushError::Full(7))));
+    c.reconfigure(|changes| changes.strategy(Strategy::DropOldest)).unwrap();
+    push(10);
+    c.set_capacity(50).unwrap();
+    push(10);
+    assert_eq!((c.snapshot().evicted, c.depth()), (40, 100));
+    c.set_capacity(100).unwrap();
+    push(10);
+    c.close();
+    assert!(matches!(c.try_push(7), Err(PushError::Closed(7))));
+    assert_eq!(c.snapshot().evicted, 50);
+}
+
+#[test]
+fn a_storm_is_counted_in_every_snapshot() {
+    within(4 * GUARD, || {
+        let runtime = workers(2);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = {
+            let seen = Arc::clone(&seen);
+            move |batch: Batch<u64>| {
+                seen.lock().unwrap().extend_from_slice(&batch);
+                async {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    Ok(())
+                }
+            }
+        };
+        let builder = BackpressureController::builder(CAPACITY).strategy(Strategy::DropOldest);
+        let c = builder.fixed(CAPACITY / 2, support::ms(1)).spawn_on(runtime.handle(), sink).unwrap();
+        let (is_over, accepted, refused) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let (is_over, accepted, refused) = (&is_over, &accepted, &refused);
+        thread::scope(|scope| {
+            for producer in 0..PRODUCERS {
+                let c = c.clone();
+                scope.spawn(move || {
+                    for n in 0.. {
+                        if is_over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let counter = if c.try_push(n * PRODUCERS + producer).is_ok() { accepted } else { refused };
+                        counter.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let mut last = 0;
+            for _ in 0..rounds(200_000, 5_000) {
+                let least = accepted.load(Ordering::Relaxed);
+                let now = c.snapshot();
+                now.audit().unwrap();
+                assert!(now.buffered + now.in_flight <= CAPACITY as u64);
+                assert!(now.accepted >= least.max(last));
+                last = now.accepted;
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let report = runtime.block_on(c.drain(Duration::MAX));
+        let seen = seen.lock().unwrap();
+        assert_eq!(report.delivered(), seen.len() as u64);
+        assert_eq!(report.delivered() + report.evicted(), accepted.load(Ordering::Relaxed));
+        let refused = refused.load(Ordering::Relaxed);
+        assert_eq!(report.totals.refused.full, refused);
+        // Only while the producer of the oldest item has lost its processor for longer than others wait for it.
+        assert!(refused <= report.totals.accepted / 100, "{refused} refused");
+        for producer in 0..PRODUCERS {
+            assert!(seen.iter().filter(|item| **item % PRODUCERS == producer).is_sorted(), "in order");
+        }
+        runtime.shutdown_background();
+    });
+}
