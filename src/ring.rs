@@ -48,7 +48,7 @@ pub const MAX_CAPACITY: usize = 1 << 24;
 
 /// The ring; `X` is what else lives under its head lock.
 pub(crate) struct Ring<T, X> {
-    /// Place, closed bit and reserved count: the one word that a push writes.
+    /// Place, closed bit and reserved count, or credit: the one word that a push writes.
     tail: CachePadded<AtomicU64>,
     signals: CachePadded<Signals>,
     shape: Shape,
@@ -99,10 +99,11 @@ struct Head<X> {
     in_flight: u64,
     /// Evictions go on credit.
     credit: bool,
-    /// The places before it that were not taken are written.
-    written: Word,
-    /// How many items have gone so, and were not asked for yet.
+    /// How many items have gone on credit, and were not asked for yet.
     displaced: u64,
+    /// The items before this position that were not taken are written. A position, which never wraps: it may be looked at again
+    /// only after so many pushes that a place has.
+    written: u64,
     extra: X,
 }
 
@@ -142,8 +143,8 @@ impl<T, X> Ring<T, X> {
                 taken_total: 0,
                 in_flight: 0,
                 credit: false,
-                written: Word::ZERO,
                 displaced: 0,
+                written: 0,
                 extra,
             })),
         })
@@ -478,7 +479,6 @@ impl<T, X> Ring<T, X> {
         let start = self.shape.last_lap();
         let mut head = self.lock();
         head.head.taken = start;
-        head.head.written = start;
         head.head.limit = self.shape.advance(start, head.head.capacity);
         head.arm(None);
         self.tail.store(start.raw(), Ordering::Relaxed);

@@ -35,7 +35,7 @@ pub enum Strategy<T> {
     /// is refused, if all that are buffered would not be enough.
     ///
     /// An item is refused as full, too, if all that are inside are in flight or reserved; and if the producer of the oldest one
-    /// was stopped in the middle of its push, for which others wait some milliseconds.
+    /// was stopped in the middle of its push, for which others wait some ten milliseconds.
     DropOldest,
     /// The incoming item is refused and goes back to the producer.
     DropNewest,

@@ -92,13 +92,16 @@ fn a_storm_is_counted_in_every_snapshot() {
                             break;
                         }
                         let counter = if c.try_push(n * PRODUCERS + producer).is_ok() { accepted } else { refused };
-                        counter.fetch_add(1, Ordering::Relaxed);
+                        counter.fetch_add(1, Ordering::SeqCst);
                     }
                 });
             }
             let mut last = 0;
-            for _ in 0..rounds(200_000, 5_000) {
-                let least = accepted.load(Ordering::Relaxed);
+            let least_rounds = rounds(200_000, 5_000);
+            let mut round = 0;
+            while round < least_rounds || last < 100_000 {
+                round += 1;
+                let least = accepted.load(Ordering::SeqCst);
                 let now = c.snapshot();
                 now.audit().unwrap();
                 assert!(now.buffered + now.in_flight <= CAPACITY as u64);
@@ -114,7 +117,7 @@ fn a_storm_is_counted_in_every_snapshot() {
         let refused = refused.load(Ordering::Relaxed);
         assert_eq!(report.totals.refused.full, refused);
         // Only while the producer of the oldest item has lost its processor for longer than others wait for it.
-        assert!(refused <= report.totals.accepted / 100, "{refused} refused");
+        assert!(refused <= report.totals.accepted / 100 + 4 * PRODUCERS, "{refused} refused");
         for producer in 0..PRODUCERS {
             assert!(seen.iter().filter(|item| **item % PRODUCERS == producer).is_sorted(), "in order");
         }

@@ -325,7 +325,7 @@ impl<T> Core<T> {
                     return Admitted::Refused(self.refuse(RefuseReason::Full, item));
                 }
             }
-            patience.wait();
+            patience.wait(self.gate.clock());
         }
     }
 
@@ -347,7 +347,7 @@ impl<T> Core<T> {
                 }
                 Merged::Unwritten(back) if !patience.is_exhausted() => {
                     item = back;
-                    patience.wait();
+                    patience.wait(self.gate.clock());
                     continue;
                 }
                 Merged::Outweighed(back) => (RefuseReason::Sampled, back),

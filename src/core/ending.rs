@@ -149,7 +149,7 @@ impl<T> Core<T> {
             if is_whole || patience.is_exhausted() {
                 break;
             }
-            patience.wait();
+            patience.wait(self.gate.clock());
         }
         // The last figures are out before anybody learns that it is over.
         self.report_end();

@@ -241,7 +241,7 @@ impl<T> Core<T> {
                 self.end_if_drained();
                 return purged;
             }
-            patience.wait();
+            patience.wait(self.gate.clock());
         }
     }
 

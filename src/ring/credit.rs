@@ -87,7 +87,7 @@ impl<T, X> HeadGuard<'_, T, X> {
         std::mem::take(&mut self.head.displaced)
     }
 
-    /// How much credit there can be: so many of the oldest items are written, and so many slots spare.
+    /// `word` with as much credit as there can be: at most as many as are written of the oldest items, and as slots are spare.
     #[inline(always)]
     pub(super) fn extend_credit(&mut self, word: Word) -> Word {
         let spare = self.ring.slots.len() as u64 - self.ring.most;

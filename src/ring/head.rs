@@ -375,7 +375,7 @@ impl<T, X> HeadGuard<'_, T, X> {
     #[inline(always)]
     pub(super) fn written(&mut self, max: u64) -> u64 {
         let shape = self.ring.shape;
-        let known = shape.distance(self.head.taken, self.head.written).max(0) as u64;
+        let known = self.head.written.saturating_sub(self.head.taken_total);
         if known >= max {
             return max;
         }
@@ -386,7 +386,7 @@ impl<T, X> HeadGuard<'_, T, X> {
         if count == late.len() {
             count += written_run(&early[..unknown - count], shape.advance(from, count as u64));
         }
-        self.head.written = shape.advance(from, count as u64);
+        self.head.written = self.head.taken_total + known + count as u64;
         known + count as u64
     }
 

@@ -5,7 +5,7 @@ use crate::gate::Parked;
 use crate::sync::{Fault, Model, explore, must_fail};
 use std::sync::Arc;
 
-/// A full gate with the items `1 .. capacity` and 9, and with credit for one, unless the capacity is 1.
+/// A full gate with the items `1 .. capacity` and 9, and with credit, unless the capacity is 1.
 fn with_credit(capacity: usize) -> Arc<Model<Rig>> {
     let rig = Rig::unminded(capacity, capacity as u32);
     evict(&rig, 9);

@@ -208,3 +208,18 @@ fn evictors_and_a_consumer_lose_nothing_but_what_they_count() {
     let stored: u64 = ends.iter().map(|(stored, _)| stored).sum();
     assert_eq!(stored, taken + evicted + ends.iter().map(|(_, evicted)| evicted).sum::<u64>());
 }
+
+#[test]
+fn what_was_written_once_says_nothing_about_what_comes_after_it() {
+    let ring = Ring::with_credit(8, ()).expect("memory");
+    let evict = |item| ring.lock().rotate(item).is_ok();
+    assert!((0..8).all(|item| ring.push(item).is_ok()) && evict(8), "looks at two");
+    assert_eq!(take(&ring, 8), (1..9).collect::<Vec<_>>());
+    assert!(ring.push(9).is_ok());
+    let (late, _) = ring.claim_many(1).expect("room");
+    assert!((11..17).all(|item| ring.push(item).is_ok()) && evict(17));
+    assert_eq!(ring.push_on_credit(18), Err(18), "the oldest is not written");
+    ring.write(late, 10);
+    assert!(evict(18) && ring.push_on_credit(19).is_ok());
+    assert_eq!(take(&ring, 8), (12..20).collect::<Vec<_>>());
+}
