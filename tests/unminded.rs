@@ -7,27 +7,26 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use backpressure::{BackpressureController, Batch, PushError, Strategy};
+use backpressure::{BackpressureController, Batch, Flusher, PushError, Strategy};
 use support::{GUARD, rounds, within, workers};
 
 const PRODUCERS: u64 = 4;
 const CAPACITY: usize = 100;
 
 /// A controller that nobody drives, so that what is told is what the pushes alone have done.
-fn full(capacity: usize) -> BackpressureController<u64> {
+fn full(capacity: usize) -> (BackpressureController<u64>, Flusher) {
     let builder = BackpressureController::builder(capacity).strategy(Strategy::DropOldest);
     let (c, flusher) = builder.build(|_: Batch<u64>| async { Ok(()) }).unwrap();
-    std::mem::forget(flusher);
     for item in 0..capacity as u64 {
         c.try_push(item).unwrap();
     }
-    c
+    (c, flusher)
 }
 
 #[test]
 fn each_snapshot_tells_of_each_eviction() {
     for capacity in [1, 2, 3, 7, 100, 1_000] {
-        let c = full(capacity);
+        let (c, _flusher) = full(capacity);
         for n in 0..3_000 {
             assert_eq!((c.len(), c.depth()), (capacity, capacity));
             if n % 7 == 0 || n > 2_900 {
@@ -45,7 +44,7 @@ fn each_snapshot_tells_of_each_eviction() {
 
 #[test]
 fn whoever_else_comes_in_between_finds_a_full_buffer() {
-    let c = full(100);
+    let (c, _flusher) = full(100);
     let push = |n: u64| (0..n).for_each(|item| c.try_push(item).unwrap());
     push(10);
     assert!(c.try_reserve().is_err());
