@@ -39,7 +39,7 @@ for fault in leak:'LeakSanitizer: detected memory leaks' use-after-free:'Address
 done
 
 # What becomes of items is in the short form; policy, its statistics, figures and what is told are in the long one only.
-long=" accounts adapters adaptive age alloc blocking blocking_sink busy cancellation capacity counting custom fairness faults
+long=" accounts adapters adaptive age alloc batching blocking blocking_sink busy cancellation capacity counting custom fairness faults
     flush_error fork forward health max_delay metrics order outage reconfigure regressions retry_after runtime scrape smoke
     states test_util tracing types wakeup "
 for name in $long; do
@@ -69,7 +69,7 @@ export LSAN_OPTIONS="suppressions=$PWD/.ci/lsan.supp:print_suppressions=0"
 harness=()
 if [ "${1:-}" = --short ]; then
     # Random operations take six times as long under it; they run in full without it, and so does what is statistics alone.
-    export PROPTEST_CASES=${PROPTEST_CASES:-1000}
+    export PROPTEST_CASES=${PROPTEST_CASES:-500}
     harness=(--skip the_weights_estimate_what_was_offered_without_bias)
 fi
 for ((round = 1; round <= rounds; round++)); do
