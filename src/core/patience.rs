@@ -41,3 +41,20 @@ impl Patience {
         self.is_exhausted = now >= end || self.yields >= Self::MOST_YIELDS;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_lost_its_processor_is_waited_for_and_not_for_ever() {
+        let (clock, mut patience, mut turns) = (Clock::start(), Patience::new(), 0);
+        let began = clock.now();
+        while !patience.is_exhausted() {
+            patience.wait(&clock);
+            turns += 1;
+        }
+        assert!(began.after(Duration::from_millis(1)) <= Some(clock.now()), "longer than any spin");
+        assert!(turns <= Patience::MOST_YIELDS + 100, "{turns}");
+    }
+}
