@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
-# Every combination of the crate's features builds without a warning, and each feature by itself passes the unit tests, as does
-# the crate without any.
+# Every combination of the crate's features builds without a warning and passes the unit tests: features.sh [--short]
+#
+# In the short form they are run for each feature by itself and for none; those for all are run by test.sh.
 . "$(dirname "$0")/lib.sh"
 
+case ${1:-} in
+    --short) selection=(--each-feature --exclude-all-features) ;;
+    "") selection=(--feature-powerset) ;;
+    *) fail "usage: features.sh [--short]" ;;
+esac
 need cargo-hack
 log="$(scratch)/log"
 
 cargo-hack hack clippy -p backpressure --lib --feature-powerset -- -D warnings
-cargo-hack hack test -p backpressure --lib --each-feature --exclude-all-features 2>&1 | tee "$log"
+cargo-hack hack test -p backpressure --lib "${selection[@]}" 2>&1 | tee "$log"
 selections=$(grep -c '^test result: ok\. ' "$log")
 [ "$selections" -gt 0 ] && [ "$(passed "$log")" -gt 0 ] || fail "no test ran"
 
