@@ -4,6 +4,7 @@
 //! [`Locked::finish`], which hands free room to the oldest waiters, publishes the rest, follows the state, and arms the
 //! alarm anew; what must happen outside the lock comes back as [`Effects`]. No user code runs inside.
 
+mod claims;
 mod displace;
 #[cfg(all(test, backpressure_loom))]
 mod loom;
@@ -26,7 +27,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
-pub(crate) use self::displace::{Evicted, Merged};
+pub(crate) use self::claims::Claim;
+pub(crate) use self::displace::{Evicted, Eviction, Merged};
+pub(crate) use self::sized::SizedClaim;
 pub(crate) use self::stamps::Born;
 use self::stamps::Stamps;
 use self::stowage::Stowage;
@@ -41,6 +44,7 @@ use crate::error::RefuseReason;
 use crate::ledger::{Ledger, Outcome, Refusals};
 use crate::receipt::{Fate, Receipt};
 use crate::ring::{HeadGuard, Ring, Word};
+pub(crate) use crate::ring::{Late, Miss};
 use crate::spread::Spread;
 use crate::state::{Levels, Machine, Posture, Reflex, Scale, State, StateCell, Transitions};
 use crate::sync::{Fault, fault};
@@ -184,12 +188,6 @@ impl<T, R> Gate<T, R> {
         let quiet = gate.lock().finish();
         debug_assert!(!quiet.bell, "nobody sleeps yet");
         Some(gate)
-    }
-
-    /// Stores `item` if there is room; `Ok(true)` asks for [`alarm`](Self::alarm).
-    #[inline]
-    pub(crate) fn push(&self, item: T) -> Result<bool, T> {
-        self.ring.push(item)
     }
 
     /// Stores as many as fit, from the front; `true` asks for [`alarm`](Self::alarm).

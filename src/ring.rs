@@ -7,12 +7,12 @@
 //! Invariants that every `SAFETY` comment below cites:
 //!
 //! - **R1** `gone <= taken <= place`, and `place + reserved + credit <= gone + slots`. [`HeadGuard::free`] moves `gone`, and it
-//!   checks that `gone` stays behind `taken`; [`HeadGuard::rotate`] moves both by one, `call_in` by what went on credit. Only [`HeadGuard::set_capacity`] moves
+//!   checks that `gone` stays behind `taken`; [`Rotation::rotate`] moves both by one, `call_in` by what went on credit. Only [`HeadGuard::set_capacity`] moves
 //!   the capacity, and it checks that it stays within the slots. So no limit, old or new, was ever above `gone + slots`.
 //! - **R2** The slot of place `p` is vacant once `taken > p - slots`. With R1 every place below a limit has a vacant slot,
 //!   and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
 //! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word. A swap
-//!   below the limit claims a free place, [`Ring::send`] a reserved one, [`Ring::push_on_credit`] one that was lent, and both
+//!   below the limit claims a free place, [`Ring::send`] a reserved one, [`Ring::claim_on_credit`] one that was lent, and both
 //!   check that there is one.
 //! - **R4** A slot whose turn word is the mark of a place that was not taken holds its item. Only whoever holds the head lock
 //!   moves it out.
@@ -24,6 +24,7 @@
 //! at most `capacity + overhang`, and each place that is given free and not replaced lowers it. While there is an overhang,
 //! "full" under the head lock is final, as ever, but the tail is not frozen.
 
+mod claim;
 mod credit;
 mod head;
 #[cfg(all(test, backpressure_loom))]
@@ -34,9 +35,12 @@ mod sizes;
 mod tests;
 
 use std::fmt;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::{ptr, slice};
 
-pub(crate) use self::head::{HeadGuard, Popped};
+pub(crate) use self::claim::{Claim, Late, Miss};
+pub(crate) use self::credit::CreditClaim;
+pub(crate) use self::head::{HeadGuard, Popped, Rotation};
 pub(crate) use self::place::{Shape, Word};
 use crate::panics::catch;
 use crate::sync::{
@@ -164,7 +168,10 @@ impl<T, X> Ring<T, X> {
     /// Stores `item` if there is room; `Ok(true)` asks the caller to raise the alarm.
     #[inline]
     pub(crate) fn push(&self, item: T) -> Result<bool, T> {
-        self.put(item, None)
+        match self.claim() {
+            Some(claim) => Ok(claim.fill(item)),
+            None => Err(item),
+        }
     }
 
     /// Stores as many of `items` as there is room for, from the front, in one claim.
@@ -297,69 +304,6 @@ impl<T, X> Ring<T, X> {
         guard
     }
 
-    /// Stores an item, of this size if sizes are remembered.
-    #[inline(always)]
-    fn put(&self, item: T, size: Option<u64>) -> Result<bool, T> {
-        let early = self.early_alarm();
-        // Ordering: Relaxed, the swap below validates the word.
-        let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
-        let (word, has_lost) = if word.is_plain() {
-            if !self.is_below(word, self.limit()) {
-                return Err(item);
-            }
-            let next = self.shape.next(word);
-            match self.swap_tail(word, next) {
-                Ok(()) => return Ok(self.write_sized(word, item, size, next) && early),
-                Err(now) => (now, true),
-            }
-        } else if word.is_on_credit() {
-            return Err(item);
-        } else {
-            (word, false)
-        };
-        // Its parts, not the whole: that would have the fast way write its answer to memory, too.
-        match self.put_slow(item, size, word, has_lost) {
-            Ok(is_due) => Ok(is_due),
-            Err(item) => Err(item),
-        }
-    }
-
-    /// The same, if `put` has lost its swap, has found a permit out or the intake shut; `word` is the tail that it saw. Not a
-    /// loop around all of it: what a second turn would need cost every push, and every refused one, the saving of five
-    /// registers, for which the swap waits.
-    #[cold]
-    #[inline(never)]
-    fn put_slow(&self, item: T, size: Option<u64>, mut word: Word, has_lost: bool) -> Result<bool, T> {
-        let early = self.early_alarm();
-        let mut backoff = Backoff::new();
-        if has_lost {
-            backoff.spin();
-        }
-        loop {
-            let limit = self.limit();
-            let has_room = if word.is_plain() { self.is_below(word, limit) } else { self.has_room_slow(word, limit) };
-            if !has_room {
-                return Err(item);
-            }
-            let next = self.shape.next(word);
-            match self.swap_tail(word, next) {
-                Ok(()) => return Ok(self.write_sized(word, item, size, next) && early),
-                Err(now) => word = now,
-            }
-            backoff.spin();
-        }
-    }
-
-    /// Fills the slot of a place that the caller has claimed; whether to raise the alarm.
-    #[inline(always)]
-    fn write_sized(&self, word: Word, item: T, size: Option<u64>, next: Word) -> bool {
-        if let Some(size) = size {
-            self.set_size(word, size);
-        }
-        self.write(word, item);
-        self.is_due(next)
-    }
-
     #[inline(always)]
     fn limit(&self) -> Word {
         // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
@@ -422,7 +366,7 @@ impl<T, X> Ring<T, X> {
     /// Fills the slot of a place that the caller has claimed.
     #[inline(always)]
     fn write(&self, word: Word, item: T) {
-        fill(self.slot(word), word.mark(), item);
+        fill(self.slot(word), word.mark(), |cell| put(cell, item));
     }
 
     #[inline(always)]
@@ -514,13 +458,36 @@ impl<T, X> fmt::Debug for Ring<T, X> {
 
 /// Fills the slot of a place that the caller has claimed, and whose mark this is.
 #[inline(always)]
-fn fill<T>(slot: &Slot<T>, mark: Word, item: T) {
-    slot.value.with_mut(|value| {
-        // SAFETY: R2, R3: the slot is vacant and the caller's alone until the store below.
-        unsafe { value.write(MaybeUninit::new(item)) }
-    });
-    // Ordering: Release, partner of the Acquire in `HeadGuard::is_written`: the mark implies the value.
+fn fill<T>(slot: &Slot<T>, mark: Word, write: impl FnOnce(&mut MaybeUninit<T>)) {
+    // SAFETY: R2, R3: the slot is vacant and the caller's alone until the store below.
+    slot.value.with_mut(|value| write(unsafe { &mut *value }));
+    // Ordering: Release, partner of the Acquire in `head::is_written`: the mark implies the value.
     slot.turn.store(mark.raw(), order(Fault::TurnRelaxed, Ordering::Release));
+}
+
+/// Moves an item to a cell, word by word if it is a few words.
+///
+/// Who has just made it has written its words one by one, and a load of two words that lie in two stores waits until both have
+/// left the store buffer: 3 to 4 ns.
+#[inline(always)]
+fn put<T>(cell: &mut MaybeUninit<T>, item: T) {
+    type Part = MaybeUninit<usize>;
+    let words = size_of::<T>() / size_of::<Part>();
+    let is_words = size_of::<T>() % size_of::<Part>() == 0 && align_of::<T>() >= align_of::<Part>();
+    // Two come in registers.
+    if !is_words || !(3..=8).contains(&words) {
+        cell.write(item);
+        return;
+    }
+    let item = ManuallyDrop::new(item);
+    // SAFETY: the item is so many words, aligned, and each may be uninitialised.
+    let from = unsafe { slice::from_raw_parts((&raw const item).cast::<Part>(), words) };
+    // SAFETY: the same of its cell.
+    let to = unsafe { slice::from_raw_parts_mut(cell.as_mut_ptr().cast::<Part>(), words) };
+    for (from, to) in from.iter().zip(to) {
+        // SAFETY: a reference. Volatile, or words are loaded in pairs.
+        *to = unsafe { ptr::read_volatile(from) };
+    }
 }
 
 /// Moves `items` to slots in a row, from the one of `word` on, which the caller has claimed, in one lap.
@@ -532,8 +499,10 @@ fn fill<T>(slot: &Slot<T>, mark: Word, item: T) {
 unsafe fn fill_run<T>(slots: &[Slot<T>], word: Word, items: &[MaybeUninit<T>]) {
     let mut mark = word.mark();
     for (slot, item) in slots.iter().zip(items) {
-        // SAFETY: the caller vouches for the items, and each is read once.
-        fill(slot, mark, unsafe { item.assume_init_read() });
+        fill(slot, mark, |cell| {
+            // SAFETY: the caller vouches for the items, and each is read once.
+            cell.write(unsafe { item.assume_init_read() });
+        });
         mark = mark.following();
     }
 }
@@ -563,7 +532,7 @@ unsafe fn zeroed<U>(len: usize) -> Option<Box<[U]>> {
     if memory.is_null() {
         return None;
     }
-    let slice = std::ptr::slice_from_raw_parts_mut(memory.cast::<U>(), len);
+    let slice = ptr::slice_from_raw_parts_mut(memory.cast::<U>(), len);
     // SAFETY: allocated above with this layout by the allocator that `Box` uses; the caller vouches for the zeroes.
     Some(unsafe { Box::from_raw(slice) })
 }

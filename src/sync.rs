@@ -64,10 +64,11 @@ pub(crate) fn stripe() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         // Ordering: Relaxed, only the numbers matter.
-        static STRIPE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES;
+        static STRIPE: usize = THREADS.fetch_add(1, Ordering::Relaxed);
     }
     // A push from the destructor of another thread-local comes after this one is gone.
-    STRIPE.try_with(|stripe| *stripe).unwrap_or(0)
+    // The remainder is taken here, where the compiler sees it: an index that it has to test may panic, with an item at hand.
+    STRIPE.try_with(|stripe| *stripe).unwrap_or(0) % STRIPES
 }
 
 /// Exponential backoff for a failed compare-and-swap: bounded, never sleeps.

@@ -220,7 +220,10 @@ async fn storm(span: Duration, cap: Duration) -> Duration {
         })
         .collect();
     tokio::time::sleep(span).await;
-    assert!(c.snapshot().waiting_producers > 0);
+    // All of them may have been let in just now; the guard of the test sees to it that they come back.
+    while c.snapshot().waiting_producers == 0 {
+        tokio::task::yield_now().await;
+    }
     let report = c.drain(25 * SEC).await;
     for producer in producers {
         producer.await.unwrap();

@@ -123,8 +123,7 @@ impl<T> Sink<T> for PushSink<T> {
         if !this.own.is_none() {
             return Err(core.refuse(RefuseReason::Full, item));
         }
-        let unstored = core.push(item).or_else(|item| core.weigh_in(item, None));
-        if let Err((item, tag)) = unstored {
+        if let Err((item, tag)) = core.push(item) {
             let admitted = core.admit(item, tag);
             this.owes_turn = true;
             match admitted {

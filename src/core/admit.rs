@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::patience::Patience;
 use super::{Core, Hangar, Weigher, loss};
 use crate::error::{PushError, RefuseReason};
-use crate::gate::{Evicted, Key, Locked, Merged, NoRoom, Parked, Tag, Wait};
+use crate::gate::{Claim, Evicted, Eviction, Key, Late, Locked, Merged, Miss, NoRoom, Parked, Tag, Wait};
 use crate::ring::Word;
 use crate::state::Reflex;
 use crate::strategy::{Admission, Draw, Strategy};
@@ -49,11 +49,31 @@ impl Decision {
 
 impl<T> Core<T> {
     /// Stores an item, or decides by the strategy without waiting.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_push(&self, item: T) -> Result<(), PushError<T>> {
-        match self.push(item) {
-            Ok(()) => Ok(()),
-            Err(item) => self.try_push_slow(item),
+        match self.claim() {
+            Ok(place) => {
+                self.fill(place, item);
+                Ok(())
+            }
+            Err(Miss::Denied) => self.try_push_slow(item),
+            Err(Miss::Late(late)) => self.try_push_late(item, late),
+        }
+    }
+
+    #[cold]
+    fn try_push_late(&self, item: T, late: Late) -> Result<(), PushError<T>> {
+        self.store_late(item, late).or_else(|item| self.try_push_slow(item))
+    }
+
+    /// What is left to do for an item whose claim was late.
+    pub(crate) fn store_late(&self, item: T, late: Late) -> Result<(), T> {
+        match self.gate.claim_late(late) {
+            Some(place) => {
+                self.fill(place, item);
+                Ok(())
+            }
+            None => Err(item),
         }
     }
 
@@ -86,23 +106,23 @@ impl<T> Core<T> {
         if loss::is_in_hook() {
             return self.try_evict_slow(item);
         }
-        match self.gate.push_on_credit(item) {
-            Ok(level) => {
-                self.note_level(level);
+        match self.gate.claim_on_credit() {
+            Some(place) => {
+                self.note_level(place.fill(item));
                 Ok(())
             }
-            Err(item) => self.try_rotate(item),
+            None => self.try_rotate(item),
         }
     }
 
     #[inline(never)]
     fn try_rotate(&self, item: T) -> Result<(), PushError<T>> {
-        match self.gate.try_rotate(item) {
-            Ok((victim, level)) => {
-                self.note_evicted(victim, level);
+        match self.gate.try_eviction() {
+            Some(eviction) => {
+                self.carry_out(eviction, item);
                 Ok(())
             }
-            Err(item) => self.try_evict_slow(item),
+            None => self.try_evict_slow(item),
         }
     }
 
@@ -111,9 +131,10 @@ impl<T> Core<T> {
         self.now_or_never(self.evict(item, Tag::PLAIN))
     }
 
-    /// What follows an eviction outside the lock.
+    /// Stores an item for the oldest one, and does what follows outside the lock.
     #[inline(always)]
-    fn note_evicted(&self, victim: Option<T>, level: Word) {
+    fn carry_out(&self, eviction: Eviction<'_, T, Hangar<T>>, item: T) {
+        let (victim, level) = eviction.admit(item);
         self.note_level(level);
         if let Some(victim) = victim {
             self.lose_evicted(victim);
@@ -137,7 +158,14 @@ impl<T> Core<T> {
     /// Not cold: for those who weigh it is the common way.
     #[inline(never)]
     fn try_push_weighed(&self, weigher: &Weigher<T>, item: T) -> Result<(), PushError<T>> {
-        self.weigh_and_store(weigher, item).or_else(|(item, size)| self.try_admit(item, Tag::of_size(size)))
+        let size = self.weigh_by(weigher, &item);
+        match self.claim_sized_unasked(size) {
+            Some(place) => {
+                self.fill_sized(place, item);
+                Ok(())
+            }
+            None => self.try_admit(item, Tag::of_size(size)),
+        }
     }
 
     #[cold]
@@ -155,19 +183,31 @@ impl<T> Core<T> {
         }
     }
 
-    /// Stores an item if there is room, if the strategy need not be asked, and if there is no weigher.
-    #[inline(always)]
-    pub(crate) fn push(&self, item: T) -> Result<(), T> {
-        if self.gate.is_direct() { self.store(item) } else { Err(item) }
+    /// Stores an item if there is room, and if the strategy need not be asked; one that is not stored comes back weighed.
+    #[inline]
+    pub(crate) fn push(&self, item: T) -> Result<(), (T, Tag)> {
+        match self.claim() {
+            Ok(place) => {
+                self.fill(place, item);
+                Ok(())
+            }
+            Err(Miss::Denied) => self.weigh_in(item, None),
+            Err(Miss::Late(late)) => self.store_late(item, late).or_else(|item| self.weigh_in(item, None)),
+        }
     }
 
-    /// Stores an item if there is room, whatever the strategy.
+    /// Claims a place by one swap at most, if there is room, if the strategy need not be asked, and if there is no weigher.
     #[inline(always)]
-    fn store(&self, item: T) -> Result<(), T> {
-        if self.gate.push(item)? {
+    pub(crate) fn claim(&self) -> Result<Claim<'_, T, Hangar<T>>, Miss> {
+        if self.gate.is_direct() { self.gate.claim_at_once() } else { Err(Miss::Denied) }
+    }
+
+    /// Stores an item in a place that was claimed for it.
+    #[inline(always)]
+    pub(crate) fn fill(&self, place: Claim<'_, T, Hangar<T>>, item: T) {
+        if place.fill(item) {
             self.alarm();
         }
-        Ok(())
     }
 
     /// Stores an item if there is room, and if the strategy need not be asked.
@@ -249,8 +289,13 @@ impl<T> Core<T> {
     /// Stores an item; one with a tag under the lock.
     fn store_tagged(&self, item: T, mut tag: Tag) -> Result<(), (T, Tag)> {
         if tag.is_plain() {
-            let stored = if self.weigher.is_none() { self.store(item) } else { self.store_sized(item, tag.size) };
-            return stored.map_err(|item| (item, tag));
+            return match self.claim_sized(tag.size) {
+                Some(place) => {
+                    self.fill_sized(place, item);
+                    Ok(())
+                }
+                None => Err((item, tag)),
+            };
         }
         let mut locked = self.gate.lock();
         let stored = locked.store(item, &mut tag);
@@ -269,7 +314,7 @@ impl<T> Core<T> {
         if self.is_closed() { RefuseReason::Closed } else { RefuseReason::Full }
     }
 
-    fn evict(&self, mut item: T, tag: Tag) -> Admitted<T> {
+    fn evict(&self, item: T, tag: Tag) -> Admitted<T> {
         if loss::is_in_hook() {
             return self.store_or_refuse(item, tag);
         }
@@ -277,12 +322,9 @@ impl<T> Core<T> {
             return self.evict_some(item, tag);
         }
         if tag.is_plain() {
-            match self.gate.rotate(item) {
-                Ok((victim, level)) => {
-                    self.note_evicted(victim, level);
-                    return Admitted::Stored;
-                }
-                Err(back) => item = back,
+            if let Some(eviction) = self.gate.eviction() {
+                self.carry_out(eviction, item);
+                return Admitted::Stored;
             }
         }
         self.evict_one(item, tag)

@@ -1,8 +1,8 @@
 //! Items that are weighed before they come in, and places that are reserved.
 
-use super::Core;
+use super::{Core, Hangar};
 use crate::error::RefuseReason;
-use crate::gate::{Limits, Tag};
+use crate::gate::{Limits, SizedClaim, Tag};
 use crate::receipt::Receipt;
 use crate::strategy::Pressure;
 
@@ -17,7 +17,14 @@ impl<T> Core<T> {
         match &self.weigher {
             None => Err((item, Tag::new(0, receipt))),
             Some(weigher) if receipt.is_none() => {
-                self.weigh_and_store(weigher, item).map_err(|(item, size)| (item, Tag::of_size(size)))
+                let size = self.weigh_by(weigher, &item);
+                match self.claim_sized_unasked(size) {
+                    Some(place) => {
+                        self.fill_sized(place, item);
+                        Ok(())
+                    }
+                    None => Err((item, Tag::of_size(size))),
+                }
             }
             Some(weigher) => {
                 let tag = Tag::new(self.weigh_by(weigher, &item), receipt);
@@ -26,14 +33,11 @@ impl<T> Core<T> {
         }
     }
 
-    /// The common way of an item that is weighed; one that is not stored comes back with its size.
+    /// Claims a place for an item of this size if there is room, and if the strategy need not be asked.
     #[inline(always)]
-    pub(super) fn weigh_and_store(&self, weigher: &Weigher<T>, item: T) -> Result<(), (T, u64)> {
-        let size = self.weigh_by(weigher, &item);
-        if self.gate.is_asked() {
-            return Err((item, size));
-        }
-        self.store_sized(item, size).map_err(|item| (item, size))
+    #[must_use]
+    pub(super) fn claim_sized_unasked(&self, size: u64) -> Option<SizedClaim<'_, T, Hangar<T>>> {
+        if self.gate.is_asked() { None } else { self.claim_sized(size) }
     }
 
     /// How heavy an item is; 0 without a weigher.
@@ -43,7 +47,7 @@ impl<T> Core<T> {
 
     /// What cannot be weighed is too heavy.
     #[inline]
-    fn weigh_by(&self, weigher: &Weigher<T>, item: &T) -> u64 {
+    pub(super) fn weigh_by(&self, weigher: &Weigher<T>, item: &T) -> u64 {
         self.guard(|| weigher(item)).unwrap_or(u64::MAX)
     }
 
@@ -66,19 +70,23 @@ impl<T> Core<T> {
         self.gate.inside()
     }
 
-    /// Stores an item of this size if there is room.
+    /// Claims a place for an item of this size if there is room.
     #[inline(always)]
-    pub(super) fn store_sized(&self, item: T, size: u64) -> Result<(), T> {
-        match self.gate.push_sized(item, size) {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                self.alarm();
-                Ok(())
-            }
-            Err((item, misfit)) => {
+    #[must_use]
+    pub(super) fn claim_sized(&self, size: u64) -> Option<SizedClaim<'_, T, Hangar<T>>> {
+        match self.gate.claim_sized(size) {
+            Ok(place) => Some(place),
+            Err(misfit) => {
                 self.apply(self.gate.tell_misfit(misfit, size));
-                Err(item)
+                None
             }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn fill_sized(&self, place: SizedClaim<'_, T, Hangar<T>>, item: T) {
+        if place.fill(item) {
+            self.alarm();
         }
     }
 

@@ -4,7 +4,7 @@ use std::mem;
 
 use super::{Desk, Effects, Gate, Locked, Tag};
 use crate::ledger::Outcome;
-use crate::ring::{HeadGuard, Popped, Word};
+use crate::ring::{CreditClaim, HeadGuard, Popped, Rotation, Word};
 use crate::sync::{Backoff, Fault, fault};
 
 /// How an eviction ended.
@@ -37,53 +37,72 @@ pub(crate) enum Merged<T> {
     Unwritten(T),
 }
 
-impl<T, R> Gate<T, R> {
-    /// An eviction without the lock, if an earlier one has left credit behind; the level that this has reached.
+/// How an item that finds no room takes the place of the oldest one.
+#[must_use = "a place that stays unwritten is waited for"]
+pub(crate) enum Eviction<'a, T, R> {
+    OnCredit(CreditClaim<'a, T, Desk<T, R>>),
+    Locked(Rotation<'a, T, Desk<T, R>>),
+}
+
+impl<T, R> Eviction<'_, T, R> {
+    /// Stores the item: the victim, if anybody minds it, and the level that this has reached.
     #[inline(always)]
-    pub(crate) fn push_on_credit(&self, item: T) -> Result<Word, T> {
-        self.ring.push_on_credit(item)
+    pub(crate) fn admit(self, item: T) -> (Option<T>, Word) {
+        match self {
+            Self::OnCredit(claim) => (None, claim.fill(item)),
+            Self::Locked(mut rotation) => {
+                // The depth is what it was, so there is no peak to note.
+                rotation.ledger.total.lost.evicted += 1;
+                let (victim, level) = rotation.rotate(item);
+                (Some(victim), level)
+            }
+        }
+    }
+}
+
+impl<T, R> Gate<T, R> {
+    /// An eviction without the lock, if an earlier one has left credit behind.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn claim_on_credit(&self) -> Option<CreditClaim<'_, T, Desk<T, R>>> {
+        self.ring.claim_on_credit()
     }
 
     /// An eviction at its plainest: the buffer is full, no item has a tag, and nobody waits, flushes or wants to hear of it.
-    /// The victim, if anybody minds it, and the level that this has reached. Everything else is [`evict`](Locked::evict)'s.
-    pub(crate) fn rotate(&self, mut item: T) -> Result<(Option<T>, Word), T> {
+    /// Everything else is [`evict`](Locked::evict)'s.
+    #[must_use]
+    pub(crate) fn eviction(&self) -> Option<Eviction<'_, T, R>> {
         // One of many that want the lock all the time: for a while it lets the others go first, and looks whether one of them has
         // left credit.
         let mut backoff = Backoff::patient();
         while !backoff.is_exhausted() {
-            match self.ring.push_on_credit(item) {
-                Ok(level) => return Ok((None, level)),
-                Err(back) => item = back,
+            if let Some(claim) = self.ring.claim_on_credit() {
+                return Some(Eviction::OnCredit(claim));
             }
             if let Some(head) = self.ring.try_lock_to_evict() {
-                return Self::rotate_under(head, item);
+                return Self::rotation(head).map(Eviction::Locked);
             }
             if !self.ring.has_credit() {
                 backoff.spin();
             }
         }
-        Self::rotate_under(self.ring.lock(), item)
+        Self::rotation(self.ring.lock()).map(Eviction::Locked)
     }
 
     /// The same under the lock, unless somebody holds it: a quarter of the instructions of `evict`.
     #[inline(always)]
-    pub(crate) fn try_rotate(&self, item: T) -> Result<(Option<T>, Word), T> {
-        match self.ring.try_lock_to_evict() {
-            Some(head) => Self::rotate_under(head, item),
-            None => Err(item),
-        }
+    #[must_use]
+    pub(crate) fn try_eviction(&self) -> Option<Eviction<'_, T, R>> {
+        Self::rotation(self.ring.try_lock_to_evict()?).map(Eviction::Locked)
     }
 
     #[inline(always)]
-    fn rotate_under(mut head: HeadGuard<'_, T, Desk<T, R>>, item: T) -> Result<(Option<T>, Word), T> {
+    fn rotation(mut head: HeadGuard<'_, T, Desk<T, R>>) -> Option<Rotation<'_, T, Desk<T, R>>> {
         note_displaced(&mut head);
         if head.is_concerned() {
-            return Err(item);
+            return None;
         }
-        let (victim, level) = head.rotate(item)?;
-        // The depth is what it was, so there is no peak to note.
-        head.ledger.total.lost.evicted += 1;
-        Ok((Some(victim), level))
+        head.rotation()
     }
 
     /// Whether nobody waits for the level that a rotation has reached.

@@ -105,10 +105,9 @@ impl Rig {
     }
 
     fn push(&self, item: u32) -> bool {
-        match self.gate.push(item) {
-            Ok(true) => self.apply(self.gate.alarm()),
-            Ok(false) => {}
-            Err(_) => return false,
+        let Some(place) = self.gate.claim() else { return false };
+        if place.fill(item) {
+            self.apply(self.gate.alarm());
         }
         true
     }
@@ -174,16 +173,13 @@ impl Rig {
 
     /// Evicts for `item`, with one more try if the oldest is not written yet; what was displaced goes to `lost`.
     fn evict(&self, item: u32, lost: &mut Vec<u32>) -> Displaced {
-        match self.gate.rotate(item) {
-            Ok((victim, level)) => {
-                lost.extend(victim);
-                if self.gate.is_due(level) {
-                    self.apply(self.gate.alarm());
-                }
-                Displaced::Stored
-            }
-            Err(item) => self.evict_slow(item, lost),
+        let Some(eviction) = self.gate.eviction() else { return self.evict_slow(item, lost) };
+        let (victim, level) = eviction.admit(item);
+        lost.extend(victim);
+        if self.gate.is_due(level) {
+            self.apply(self.gate.alarm());
         }
+        Displaced::Stored
     }
 
     /// The part of it that decides about every case.

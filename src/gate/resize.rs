@@ -56,7 +56,7 @@ mod tests {
         let marks = |low, high| Watermarks::new(low, high).expect("valid");
         let gate =
             Gate::new(100, Levels::new(marks(0.5, 0.8), 100, 1), Stock::Minded, Clock::start(), ()).expect("memory");
-        assert!((0..8).all(|item: u32| gate.push(item).is_ok()));
+        assert!((0..8).all(|item: u32| gate.claim().map(|place| place.fill(item)).is_some()));
         let mut locked = gate.lock();
         locked.set_capacity(4);
         locked.set_levels(marks(0.1, 0.2), 1);

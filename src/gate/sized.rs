@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::volume::{Unfit, Volume};
-use super::{Effects, Evicted, Gate, Limits, Locked, Tag};
+use super::{Claim, Effects, Evicted, Gate, Limits, Locked, Tag};
 use crate::ledger::{Outcome, Weights};
 use crate::ring::{Popped, Word};
 use crate::sync::{Fault, fault};
@@ -23,6 +23,34 @@ pub(crate) enum Misfit {
     NoPlace,
 }
 
+/// A place, and what its item brings by size.
+#[must_use = "a place that stays unwritten is waited for"]
+pub(crate) struct SizedClaim<'a, T, R> {
+    place: Claim<'a, T, R>,
+    size: u64,
+    /// Only with a weigher.
+    level: Option<Level<'a>>,
+}
+
+/// How much is inside by size since a claim.
+struct Level<'a> {
+    volume: &'a Volume,
+    inside: u64,
+    /// Only a broken model looks at the alarm before it has a place.
+    early: Option<bool>,
+}
+
+impl<T, R> SizedClaim<'_, T, R> {
+    /// Stores the item; `true` asks for [`alarm`](Gate::alarm).
+    #[inline(always)]
+    pub(crate) fn fill(self, item: T) -> bool {
+        let Some(Level { volume, inside, early }) = self.level else { return self.place.fill(item) };
+        let is_due = self.place.fill_sized(item, self.size);
+        // Both, so that an alarm that was reached is not left to nobody.
+        early.unwrap_or_else(|| volume.is_due(inside)) | is_due
+    }
+}
+
 impl<T, R> Gate<T, R> {
     /// The bounds by size; `None` without a weigher.
     pub(crate) fn limits(&self) -> Option<&Limits> {
@@ -34,24 +62,24 @@ impl<T, R> Gate<T, R> {
         self.volume.as_ref().map_or(0, |volume| volume.inside())
     }
 
-    /// Stores an item of this size if there is room and nobody waits; `Ok(true)` asks for [`alarm`](Self::alarm).
+    /// Claims a place for an item of this size if there is room and nobody waits; filling it may ask for
+    /// [`alarm`](Self::alarm).
     #[inline(always)]
-    pub(crate) fn push_sized(&self, item: T, size: u64) -> Result<bool, (T, Misfit)> {
-        let Some(volume) = &self.volume else { return self.push(item).map_err(|item| (item, Misfit::Known)) };
+    pub(crate) fn claim_sized(&self, size: u64) -> Result<SizedClaim<'_, T, R>, Misfit> {
+        let Some(volume) = &self.volume else {
+            return self.claim().map(|place| SizedClaim { place, size, level: None }).ok_or(Misfit::Known);
+        };
         if !self.ring.had_room() {
-            return Err((item, Misfit::Known));
+            return Err(Misfit::Known);
         }
         match volume.claim(size) {
             Ok(inside) => {
                 let early = fault(Fault::VolumeAlarmEarly).then(|| volume.is_due(inside));
-                match self.ring.push_sized(item, size) {
-                    // Both, so that an alarm that was reached is not left to nobody.
-                    Ok(is_due) => Ok(early.unwrap_or_else(|| volume.is_due(inside)) | is_due),
-                    Err(item) => Err((item, Misfit::NoPlace)),
-                }
+                let place = self.ring.claim().ok_or(Misfit::NoPlace)?;
+                Ok(SizedClaim { place, size, level: Some(Level { volume, inside, early }) })
             }
-            Err(Unfit::News) => Err((item, Misfit::Short)),
-            Err(Unfit::Known | Unfit::Barred) => Err((item, Misfit::Known)),
+            Err(Unfit::News) => Err(Misfit::Short),
+            Err(Unfit::Known | Unfit::Barred) => Err(Misfit::Known),
         }
     }
 

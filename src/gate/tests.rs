@@ -8,7 +8,7 @@ use crate::state::Watermarks;
 fn gate(capacity: usize, items: u32) -> Gate<u32, ()> {
     let marks = Watermarks::new(0.99, 1.0).expect("valid");
     let gate = Gate::new(capacity, Levels::new(marks, capacity, 1), Stock::Minded, Clock::start(), ()).expect("memory");
-    assert!((0..items).all(|item| gate.push(item).is_ok()));
+    assert!((0..items).all(|item| gate.claim().map(|place| place.fill(item)).is_some()));
     let _ = gate.alarm();
     gate
 }
@@ -93,7 +93,7 @@ fn a_place_that_comes_back_is_the_waiters_before_anyone_sees_it() {
     let mut locked = gate.lock();
     locked.park(one(7), noop());
     locked.release(1, 0);
-    assert_eq!(gate.push(8), Err(8));
+    assert!(gate.claim().is_none());
     let effects = locked.finish();
     assert_eq!((effects.wakers.len(), gate.len()), (1, 1));
 }
@@ -117,7 +117,7 @@ fn a_permit_that_comes_back_wakes_the_flusher_only_for_the_end() {
 
 #[test]
 fn the_quick_eviction_leaves_alone_what_concerns_others() {
-    let rotates = |gate: &Gate<u32, ()>| gate.rotate(9).is_ok();
+    let rotates = |gate: &Gate<u32, ()>| gate.eviction().map(|eviction| eviction.admit(9)).is_some();
     let plain = gate(2, 2);
     assert!(rotates(&plain) && rotates(&plain));
     assert_eq!(plain.lock().desk().ledger.total.lost.evicted, 2);
@@ -261,8 +261,8 @@ fn a_flusher_that_sleeps_is_woken_by_size_and_not_before() {
         !locked.finish().bell
     };
     let wakes = |gate: &Gate<u32, ()>, size| {
-        let Ok(alarm) = gate.push_sized(0, size) else { panic!("there is room") };
-        alarm && gate.alarm().bell
+        let Ok(place) = gate.claim_sized(size) else { panic!("there is room") };
+        place.fill(0) && gate.alarm().bell
     };
     let gate = sized(9, 30);
     assert!(sleep(&gate));

@@ -11,7 +11,7 @@ use crate::time::{ThreadDeadline, park_thread, sooner};
 
 /// Pushes an item; the thread is parked while the strategy waits, for `limit` at most.
 pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>) -> Result<(), PushError<T>> {
-    let Err((item, tag)) = core.push(item).or_else(|item| core.weigh_in(item, None)) else { return Ok(()) };
+    let Err((item, tag)) = core.push(item) else { return Ok(()) };
     let (item, tag, limit) = match core.admit(item, tag) {
         Admitted::Stored => return Ok(()),
         Admitted::Refused(error) => return Err(error),

@@ -15,6 +15,23 @@ const CREDIT: usize = 64;
 /// The spare slots take at most this many bytes.
 const SPARE_BYTES: usize = 4096;
 
+/// A place that was claimed for the oldest item's.
+#[must_use = "a place that stays unwritten is waited for"]
+pub(crate) struct CreditClaim<'a, T, X> {
+    ring: &'a Ring<T, X>,
+    pub(super) word: Word,
+    level: Word,
+}
+
+impl<T, X> CreditClaim<'_, T, X> {
+    /// Stores the item; the level that this has reached.
+    #[inline(always)]
+    pub(crate) fn fill(self, item: T) -> Word {
+        self.ring.write(self.word, item);
+        self.level
+    }
+}
+
 impl<T, X> Ring<T, X> {
     /// A ring that is evicted from on credit. What is displaced is forgotten: its destructor does not run.
     pub(crate) fn with_credit(capacity: usize, extra: X) -> Option<Self> {
@@ -26,12 +43,12 @@ impl<T, X> Ring<T, X> {
         Self::with_spare(capacity, spare, extra)
     }
 
-    /// Stores `item` for the oldest one, which is let go, if there is credit; the level that this has reached.
-    #[inline(always)]
-    pub(crate) fn push_on_credit(&self, item: T) -> Result<Word, T> {
-        let Some((word, next)) = self.claim_on_credit() else { return Err(item) };
-        self.write(word, item);
-        Ok(next.place())
+    #[cfg(test)]
+    pub(super) fn push_on_credit(&self, item: T) -> Result<Word, T> {
+        match self.claim_on_credit() {
+            Some(claim) => Ok(claim.fill(item)),
+            None => Err(item),
+        }
     }
 
     /// Whether there was credit a moment ago.
@@ -41,9 +58,10 @@ impl<T, X> Ring<T, X> {
         Word::from_raw(self.tail.load(Ordering::Relaxed)).with_less_credit().is_some()
     }
 
-    /// Claims the next place for the oldest one; the word before and the word after.
+    /// Claims the place of the oldest item, which is let go, if there is credit.
     #[inline(always)]
-    pub(super) fn claim_on_credit(&self) -> Option<(Word, Word)> {
+    #[must_use]
+    pub(crate) fn claim_on_credit(&self) -> Option<CreditClaim<'_, T, X>> {
         let mut backoff = Backoff::new();
         // Ordering: Relaxed, the swap below validates the word.
         let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
@@ -51,7 +69,7 @@ impl<T, X> Ring<T, X> {
             let next = self.shape.next(word.with_less_credit()?);
             debug_assert!(!word.is_closed(), "whoever shuts the intake has called the credit in");
             match self.swap_tail(word, next) {
-                Ok(()) => return Some((word, next)),
+                Ok(()) => return Some(CreditClaim { ring: self, word, level: next.place() }),
                 Err(now) => word = now,
             }
             backoff.spin();

@@ -73,37 +73,6 @@ impl<T, X> HeadGuard<'_, T, X> {
         Popped::Item(item)
     }
 
-    /// Displaces the oldest item of a full ring for `item`, in one step: the victim, and the level that this has reached.
-    /// `Err` if that is not all there is to do: there is room or a permit, nothing is buffered or the oldest not written, the
-    /// intake is shut, the capacity has shrunk.
-    #[inline(always)]
-    pub(crate) fn rotate(&mut self, item: T) -> Result<(T, Word), T> {
-        let ring = self.ring;
-        let (word, place) = (self.tail(), self.head.taken);
-        // The limit is a bare place: no permit is out, and the ring is open.
-        let is_full = word == self.head.limit && self.head.owed | u64::from(self.head.is_resized) == 0;
-        let slot = ring.slot(place);
-        if !is_full || place == word || !is_written(slot, place.mark()) && !fault(Fault::EvictUnwritten) {
-            return Err(item);
-        }
-        let victim = self.move_out(slot);
-        self.head.taken = ring.shape.next(place);
-        self.head.taken_total += 1;
-        let next = ring.shape.next(word);
-        self.head.limit = next;
-        let tell = || ring.signals.limit.store(next.raw(), Ordering::Release);
-        if fault(Fault::LimitBeforeTail) {
-            tell();
-            mark();
-        }
-        // Ordering: Release, as in `place_below`: the tail is frozen, so that a store is enough.
-        ring.tail.store(self.extend_credit(next).raw(), Ordering::Release);
-        ring.write(word, item);
-        // Ordering: Release, as in `publish`: after the tail that it pays for, so that nobody else has the room.
-        tell();
-        Ok((victim, next))
-    }
-
     /// Gives the room of `n` taken items free, to be published later.
     pub(crate) fn free(&mut self, n: u64) {
         // R1 rests on this test.
@@ -413,10 +382,83 @@ impl<T, X> HeadGuard<'_, T, X> {
     }
 }
 
+/// The head lock of a full ring, to displace the oldest item in one step.
+#[must_use = "it is to be used for an item"]
+pub(crate) struct Rotation<'a, T, X>(HeadGuard<'a, T, X>);
+
+impl<'a, T, X> HeadGuard<'a, T, X> {
+    /// `None` if that is not all there is to do: there is room or a permit, nothing is buffered or the oldest not written, the
+    /// intake is shut, the capacity has shrunk.
+    #[inline(always)]
+    pub(crate) fn rotation(self) -> Option<Rotation<'a, T, X>> {
+        if self.can_rotate() { Some(Rotation(self)) } else { None }
+    }
+
+    #[inline(always)]
+    fn can_rotate(&self) -> bool {
+        let (word, place) = (self.tail(), self.head.taken);
+        // The limit is a bare place: no permit is out, and the ring is open.
+        let is_full = word == self.head.limit && self.head.owed | u64::from(self.head.is_resized) == 0;
+        let is_written = || is_written(self.ring.slot(place), place.mark()) || fault(Fault::EvictUnwritten);
+        is_full && place != word && is_written()
+    }
+
+    /// The caller has seen that it can.
+    #[inline(always)]
+    fn rotate_full(&mut self, item: T) -> (T, Word) {
+        let ring = self.ring;
+        // The tail is frozen since it was seen to be at the limit, and what was written stays so.
+        let (word, place) = (self.head.limit, self.head.taken);
+        let victim = self.move_out(ring.slot(place));
+        self.head.taken = ring.shape.next(place);
+        self.head.taken_total += 1;
+        let next = ring.shape.next(word);
+        self.head.limit = next;
+        let tell = || ring.signals.limit.store(next.raw(), Ordering::Release);
+        if fault(Fault::LimitBeforeTail) {
+            tell();
+            mark();
+        }
+        // Ordering: Release, as in `place_below`: the tail is frozen, so that a store is enough.
+        ring.tail.store(self.extend_credit(next).raw(), Ordering::Release);
+        ring.write(word, item);
+        // Ordering: Release, as in `publish`: after the tail that it pays for, so that nobody else has the room.
+        tell();
+        (victim, next)
+    }
+
+    #[cfg(test)]
+    pub(super) fn rotate(&mut self, item: T) -> Result<(T, Word), T> {
+        if self.can_rotate() { Ok(self.rotate_full(item)) } else { Err(item) }
+    }
+}
+
+impl<T, X> Deref for Rotation<'_, T, X> {
+    type Target = X;
+
+    fn deref(&self) -> &X {
+        &self.0
+    }
+}
+
+impl<T, X> DerefMut for Rotation<'_, T, X> {
+    fn deref_mut(&mut self) -> &mut X {
+        &mut self.0
+    }
+}
+
+impl<T, X> Rotation<'_, T, X> {
+    /// Stores `item` for the oldest one, which comes back with the level that this has reached.
+    #[inline(always)]
+    pub(crate) fn rotate(mut self, item: T) -> (T, Word) {
+        self.0.rotate_full(item)
+    }
+}
+
 /// Whether the slot is written for the place whose mark this is. What was evicted leaves an older mark behind.
 #[inline(always)]
 pub(super) fn is_written<T>(slot: &Slot<T>, mark: Word) -> bool {
-    // Ordering: Acquire, partner of the Release in `Ring::write`.
+    // Ordering: Acquire, partner of the Release in `ring::fill`.
     slot.turn.load(Ordering::Acquire) == mark.raw()
 }
 

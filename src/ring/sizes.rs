@@ -14,12 +14,6 @@ impl<T, X> Ring<T, X> {
         Some(ring)
     }
 
-    /// Stores an item of this size if there is room; `Ok(true)` asks the caller to raise the alarm.
-    #[inline(always)]
-    pub(crate) fn push_sized(&self, item: T, size: u64) -> Result<bool, T> {
-        self.put(item, Some(size))
-    }
-
     /// Turns a reserved place into an item of this size; like [`send`](Self::send).
     pub(crate) fn send_sized(&self, item: T, size: u64) {
         let (word, _) = self.claim_reserved();

@@ -31,15 +31,18 @@ impl Rig {
     }
 
     fn push_sized(&self, item: u32, size: u64) -> bool {
-        match self.gate.push_sized(item, size) {
-            Ok(true) => self.apply(self.gate.alarm()),
-            Ok(false) => {}
-            Err((_, misfit)) => {
+        match self.gate.claim_sized(size) {
+            Ok(place) => {
+                if place.fill(item) {
+                    self.apply(self.gate.alarm());
+                }
+                true
+            }
+            Err(misfit) => {
                 self.apply(self.gate.tell_misfit(misfit, size));
-                return false;
+                false
             }
         }
-        true
     }
 
     fn evict_sized(&self, mut item: u32, size: u64, lost: &mut Vec<u32>) -> Displaced {

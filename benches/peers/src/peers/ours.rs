@@ -11,6 +11,7 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 
 use crate::harness::OURS;
+use crate::payload::Payload;
 use crate::peer::{BATCH, Drain, Evicting, LINGER, Offer, Peer, Pipeline, Push, Queue, Settings, TryPush};
 use crate::sink::Sink;
 
@@ -195,9 +196,9 @@ pub(crate) fn undriven<T: Send + 'static>(
 }
 
 /// The same with a bound by weight beside that by number, with room for all.
-pub(crate) fn undriven_weighed(capacity: usize) -> (BackpressureController<u64>, Flusher) {
+pub(crate) fn undriven_weighed<T: Payload>(capacity: usize) -> (BackpressureController<T>, Flusher) {
     const HEAVIEST: u64 = 15;
-    let weighed = BackpressureController::builder(capacity).weigher(|item| *item & HEAVIEST);
+    let weighed = BackpressureController::builder(capacity).weigher(|item: &T| item.part() & HEAVIEST);
     build(weighed.capacity_weight(HEAVIEST * capacity as u64), capacity)
 }
 

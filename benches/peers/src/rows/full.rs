@@ -5,6 +5,7 @@ use std::hint::black_box;
 use super::enter;
 use crate::harness::{Contest, Limit, best, per_item, race};
 use crate::options::Form;
+use crate::payload::{Bytes64, Payload};
 use crate::peer::{Evicting, Peer, Queue, TryPush};
 use crate::peers::{
     ArrayQueue, AsyncChannel, Broadcast, ConcurrentQueue, Crossfire, Evictor, Flume, Forced, Kanal, MutexDeque, Ours,
@@ -17,61 +18,67 @@ const CAPACITY: u64 = 1_000;
 pub(crate) fn rows(form: Form) -> Vec<Contest> {
     let items = form.items(ITEMS);
     vec![
-        evict_row(1, 0.75, items),
-        evict_row(2, 1.2, items).ambition(LOCK),
-        evict_row(4, 1.2, items).ambition(LOCK),
-        refuse_row(1, items),
-        refuse_row(2, items).enter(ALONE, move || refuse::<Ours<u64>>(1, items)).mark(Limit::Of(ALONE, 1.0)),
+        evict_row::<u64>(1, items).mark(Limit::Of(ARRAY_QUEUE, 0.75)),
+        evict_row::<u64>(2, items).mark(Limit::Of(ARRAY_QUEUE, 1.2)).ambition(LOCK),
+        evict_row::<u64>(4, items).mark(Limit::Of(ARRAY_QUEUE, 1.2)).ambition(LOCK),
+        evict_row::<Bytes64>(1, items).ambition(Limit::Of(ARRAY_QUEUE, 0.75)),
+        evict_row::<String>(1, items).ambition(Limit::Of(ARRAY_QUEUE, 1.2)),
+        refuse_row::<u64>(1, items).mark(KANAL),
+        refuse_row::<u64>(2, items)
+            .mark(KANAL)
+            .enter(ALONE, move || refuse::<Ours<u64>, u64>(1, items))
+            .mark(Limit::Of(ALONE, 1.0)),
+        refuse_row::<Bytes64>(1, items).ambition(KANAL),
     ]
 }
 
+const ARRAY_QUEUE: &str = <ArrayQueue<u64> as Peer>::NAME;
+const KANAL: Limit = Limit::Of(Kanal::NAME, 1.5);
 const LOCK: Limit = Limit::Of("Mutex<VecDeque>", 1.0);
 const ALONE: &str = "backpressure, 1 thread";
 
-fn evict_row(producers: u64, mark: f64, items: u64) -> Contest {
+fn evict_row<T: Payload>(producers: u64, items: u64) -> Contest {
     let about = "Threads push into a full buffer of 1000; each push displaces the oldest item, which is dropped.";
-    let contest = Contest::new(format!("drop oldest, {}", threads(producers)), "ns/item", about);
-    enter!(contest, evict::<_>(producers, items):
-        Evictor<u64>, ArrayQueue<u64>, ConcurrentQueue<u64>, MutexDeque<u64>, Forced<u64>, Broadcast<u64>)
-    .mark(Limit::Of(<ArrayQueue<u64> as Peer>::NAME, mark))
+    let contest = Contest::new(format!("drop oldest, {}", who::<T>(producers)), "ns/item", about);
+    enter!(contest, evict::<_, T>(producers, items):
+        Evictor<T>, ArrayQueue<T>, ConcurrentQueue<T>, MutexDeque<T>, Forced<T>, Broadcast<T>)
 }
 
-fn evict<Q: Evicting<u64>>(producers: u64, items: u64) -> f64 {
+fn evict<Q: Evicting<T>, T: Payload>(producers: u64, items: u64) -> f64 {
     let queue = Q::bounded(CAPACITY as usize);
-    (0..CAPACITY).for_each(|item| queue.push(item));
+    T::supply(CAPACITY).for_each(|item| queue.push(item));
     let (passes, share) = passes(producers, items);
     let pass = || {
         race((0..producers).map(|_| {
-            let queue = queue.clone();
-            move || (0..share).for_each(|item| queue.push(black_box(item)))
+            let (queue, supply) = (queue.clone(), T::supply(share));
+            move || supply.for_each(|item| queue.push(black_box(item)))
         }))
     };
     per_item(best(passes, pass), share * producers)
 }
 
-fn refuse_row(producers: u64, items: u64) -> Contest {
+fn refuse_row<T: Payload>(producers: u64, items: u64) -> Contest {
     let about =
         "Threads push into a full buffer of 1000, which gives each item back. Of all here, only ours counts them.";
-    let contest = Contest::new(format!("refused push, {}", threads(producers)), "ns/item", about);
-    enter!(contest, refuse::<_>(producers, items):
-        Ours<u64>, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<u64>, ConcurrentQueue<u64>,
-        MutexDeque<u64>)
-    .mark(Limit::Of(Kanal::NAME, 1.5))
-    .ambition(Limit::Of(<ArrayQueue<u64> as Peer>::NAME, 1.0))
+    let contest = Contest::new(format!("refused push, {}", who::<T>(producers)), "ns/item", about);
+    enter!(contest, refuse::<_, T>(producers, items):
+        Ours<T>, Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<T>, ConcurrentQueue<T>,
+        MutexDeque<T>)
+    .ambition(Limit::Of(ARRAY_QUEUE, 1.0))
 }
 
-fn refuse<Q: Queue<u64>>(producers: u64, items: u64) -> f64
+fn refuse<Q: Queue<T>, T: Payload>(producers: u64, items: u64) -> f64
 where
     Q::Sender: Clone,
 {
     let (mut sender, _receiver) = Q::bounded(CAPACITY as usize);
-    while sender.try_push(0).is_ok() {}
+    while sender.try_push(T::default()).is_ok() {}
     let (passes, share) = passes(producers, items);
     let pass = || {
         race((0..producers).map(|_| {
             let mut sender = sender.clone();
             move || {
-                for item in 0..share {
+                for item in T::supply(share) {
                     assert!(black_box(sender.try_push(item)).is_err(), "it is full");
                 }
             }
@@ -86,6 +93,7 @@ fn passes(producers: u64, items: u64) -> (usize, u64) {
     if producers == 1 { (10, items / 10) } else { (1, items / producers) }
 }
 
-fn threads(count: u64) -> String {
-    format!("{count} thread{}", if count == 1 { "" } else { "s" })
+fn who<T: Payload>(threads: u64) -> String {
+    let item = if T::NAME == u64::NAME { String::new() } else { format!(", {}", T::NAME) };
+    format!("{threads} thread{}{item}", if threads == 1 { "" } else { "s" })
 }

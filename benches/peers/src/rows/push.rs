@@ -37,7 +37,11 @@ pub(crate) fn rows(form: Form) -> Vec<Contest> {
         push_all_row(items),
         strategy_row("DropOldest", items, || Strategy::DropOldest),
         strategy_row("Sample", items, || Strategy::Sample(Sample::new())),
-        weigher_row(items),
+        weigher_row::<u64>("push, weigher, not full", items)
+            .enter(FLOOR, move || floor(items))
+            .enter(WEIGHED_FLOOR, move || weighed_floor(items))
+            .mark(Limit::Of(BLOCK, 1.5)),
+        weigher_row::<String>("push, weigher, not full, String", items).ambition(Limit::Of(BLOCK, 1.5)),
     ]
 }
 
@@ -202,33 +206,30 @@ const NOT_FULL: &str = "One thread fills 0.4 of the buffer, below the first mark
 /// Both sides are ours: what a strategy costs as long as it has nothing to do.
 fn strategy_row(name: &'static str, items: u64, strategy: fn() -> Strategy<u64>) -> Contest {
     Contest::new(format!("push, {name}, not full"), "ns/item", NOT_FULL)
-        .enter(OURS, move || push_into(&undriven(items as usize * 5 / 2, strategy()).0, items))
-        .enter(BLOCK, move || push_by_block(items))
+        .enter(OURS, move || push_into::<u64>(&undriven(items as usize * 5 / 2, strategy()).0, items))
+        .enter(BLOCK, move || push_by_block::<u64>(items))
         .mark(Limit::Of(BLOCK, 1.15))
 }
 
 /// The same of a bound by weight.
-fn weigher_row(items: u64) -> Contest {
-    Contest::new("push, weigher, not full", "ns/item", NOT_FULL)
-        .enter(OURS, move || push_into(&undriven_weighed(items as usize * 5 / 2).0, items))
-        .enter(BLOCK, move || push_by_block(items))
-        .enter(FLOOR, move || floor(items))
-        .enter(WEIGHED_FLOOR, move || weighed_floor(items))
-        .mark(Limit::Of(BLOCK, 1.5))
+fn weigher_row<T: Payload>(name: &'static str, items: u64) -> Contest {
+    Contest::new(name, "ns/item", NOT_FULL)
+        .enter(OURS, move || push_into::<T>(&undriven_weighed(items as usize * 5 / 2).0, items))
+        .enter(BLOCK, move || push_by_block::<T>(items))
 }
 
-fn push_by_block(items: u64) -> f64 {
-    push_into(&undriven(items as usize * 5 / 2, Strategy::Block).0, items)
+fn push_by_block<T: Payload>(items: u64) -> f64 {
+    push_into::<T>(&undriven(items as usize * 5 / 2, Strategy::Block).0, items)
 }
 
-fn push_into(queue: &BackpressureController<u64>, items: u64) -> f64 {
-    let fill = || {
-        for i in 0..items {
-            assert!(black_box(queue.try_push(i)).is_ok(), "there is room");
-        }
-    };
+fn push_into<T: Payload>(queue: &BackpressureController<T>, items: u64) -> f64 {
     let pass = || {
-        let time = timed(fill);
+        let supply = T::supply(items);
+        let time = timed(|| {
+            for item in supply {
+                assert!(black_box(queue.try_push(item)).is_ok(), "there is room");
+            }
+        });
         drop(queue.purge());
         time
     };
