@@ -4,8 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 
 export RUSTDOCFLAGS="-D warnings"
+cargo doc -p backpressure --no-deps --all-features --document-private-items
 cargo doc --workspace --no-deps --all-features
-cargo doc -p backpressure --no-deps --all-features --document-private-items --target-dir target/docs-private
 
 cargo +nightly --version >/dev/null 2>&1 || fail "the nightly toolchain is missing, and --cfg docsrs needs it"
 for line in 'all-features = true' 'rustdoc-args = ["--cfg", "docsrs"]'; do

@@ -12,7 +12,8 @@ case ${1:-3} in
 esac
 log="$(scratch)/log"
 
-RUSTFLAGS="--cfg backpressure_loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+RUSTFLAGS="--cfg backpressure_loom" \
+    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=3 \
     cargo test --release --lib --target-dir target/loom loom 2>&1 | tee "$log"
 count=$(passed "$log")
 [ "$count" -gt 0 ] || fail "no model ran"

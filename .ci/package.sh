@@ -18,7 +18,7 @@ fi
 cp -r "target/package/$(cargo pkgid -p backpressure | sed 's/.*[#@]/backpressure-/')" "$out/package"
 printf '\n[workspace]\n' >>"$out/package/Cargo.toml"
 RUSTDOCFLAGS="-D warnings" cargo doc --manifest-path "$out/package/Cargo.toml" --lib --no-deps --all-features \
-    --target-dir target/docs-package
+    --target-dir target
 
 cargo tree -p backpressure -e normal --no-default-features --depth 1 --prefix none --format '{lib}' >"$out/tree"
 while IFS= read -r name; do

@@ -13,6 +13,6 @@ count=$(passed "$log")
 [ "$count" -gt 0 ] || fail "'$command' ran no test"
 
 cargo-nextest nextest run --workspace --all-features --profile ci \
-    -E 'package(backpressure) and not (binary(conservation) | binary(outage) | binary(sampling))'
+    -E 'package(backpressure) and not (binary(conservation) | binary(corpus) | binary(outage) | binary(sampling))'
 
 did="$count tests and doctests passed by '$command', and none of the crate's hangs under nextest"

@@ -503,7 +503,7 @@ unsafe fn fill_run<T>(slots: &[Slot<T>], word: Word, items: &[MaybeUninit<T>]) {
             // SAFETY: the caller vouches for the items, and each is read once.
             cell.write(unsafe { item.assume_init_read() });
         });
-        mark = mark.following();
+        mark = mark.ahead(1);
     }
 }
 

@@ -50,7 +50,7 @@ impl<T, X> HeadGuard<'_, T, X> {
                 break;
             }
             self.move_to(slot, cell);
-            mark = mark.following();
+            mark = mark.ahead(1);
             count += 1;
         }
         count
@@ -465,13 +465,25 @@ pub(super) fn is_written<T>(slot: &Slot<T>, mark: Word) -> bool {
 /// How many of these slots, the first of which is the one of `place`, are written in a row.
 #[inline(always)]
 fn written_run<T>(slots: &[Slot<T>], place: Word) -> usize {
-    let mut mark = place.mark();
-    let is_next = |slot: &&Slot<T>| {
-        let is_next = is_written(slot, mark) || fault(Fault::CreditUnwritten);
-        mark = mark.following();
-        is_next
-    };
-    slots.iter().take_while(is_next).count()
+    let is_next = |slot: &Slot<T>, mark: Word| is_written(slot, mark) || fault(Fault::CreditUnwritten);
+    let (mut mark, mut count) = (place.mark(), 0);
+    // Four at a time take half of the instructions.
+    for four in slots.chunks_exact(4) {
+        let marks = [mark, mark.ahead(1), mark.ahead(2), mark.ahead(3)];
+        if !four.iter().zip(marks).all(|(slot, mark)| is_next(slot, mark)) {
+            break;
+        }
+        mark = mark.ahead(4);
+        count += 4;
+    }
+    for slot in &slots[count..] {
+        if !is_next(slot, mark) {
+            break;
+        }
+        mark = mark.ahead(1);
+        count += 1;
+    }
+    count
 }
 
 impl<T, X> Deref for HeadGuard<'_, T, X> {

@@ -113,10 +113,10 @@ impl Word {
         Self(self.0 & !LOW | 1)
     }
 
-    /// The next place, or its mark, low bits kept, if it is in the same lap.
+    /// The place that is `n` further on, or its mark, low bits kept, if it is in the same lap.
     #[inline(always)]
-    pub(super) const fn following(self) -> Self {
-        Self(self.0.wrapping_add(UNIT))
+    pub(super) const fn ahead(self, n: u64) -> Self {
+        Self(self.0.wrapping_add(n << PLACE_SHIFT))
     }
 
     /// Whether this place comes before `other`; both are bare places less than 2^37 apart.
