@@ -11,8 +11,8 @@ files=("$@")
 [ "${#files[@]}" -gt 0 ] ||
     files=(
         src/batch.rs src/strategy.rs src/strategy/sample.rs src/core/admit.rs
-        src/gate.rs src/gate/{waiters,displace,release,resize,notes,survey,tags,stamps,sized,volume,stowage}.rs
-        src/ring.rs src/ring/{place,head,credit,sizes}.rs
+        src/gate.rs src/gate/{waiters,claims,displace,release,resize,notes,survey,tags,stamps,sized,volume,stowage}.rs
+        src/ring.rs src/ring/{place,claim,head,credit,sizes}.rs
         src/state.rs src/ledger.rs src/ledger/weights.rs
     )
 need cargo-mutants
