@@ -167,12 +167,12 @@ fn storm(strategy: Strategy<Item>, capacity: usize, batch: usize, timer: &tokio:
     assert_eq!((snapshot.delivered, snapshot.accepted, snapshot.depth), (seen, seen + lost, 0), "{snapshot:?}");
 }
 
-/// Plain items that nobody minds: most evictions take no lock.
+/// Plain items that nobody minds: most evictions take no lock. Three words, so that they are moved word by word.
 fn storm_of_the_unminded(capacity: usize, timer: &tokio::runtime::Handle) {
     const EACH: u64 = 2_000;
-    let builder = BackpressureController::<[u64; 2]>::builder(capacity).strategy(Strategy::DropOldest);
-    let sink = |batch: Batch<[u64; 2]>| {
-        batch.iter().for_each(|item| assert_eq!(item[0], !item[1], "it is whole"));
+    let builder = BackpressureController::<[u64; 3]>::builder(capacity).strategy(Strategy::DropOldest);
+    let sink = |batch: Batch<[u64; 3]>| {
+        batch.iter().for_each(|item| assert_eq!([item[0], item[0]], [!item[1], item[2]], "it is whole"));
         std::future::ready(Ok(()))
     };
     let (c, flusher) = builder.fixed(capacity.div_ceil(2), Duration::ZERO).build(sink).unwrap();
@@ -187,7 +187,7 @@ fn storm_of_the_unminded(capacity: usize, timer: &tokio::runtime::Handle) {
             let c = c.clone();
             thread::spawn(move || {
                 keep_handle();
-                (0..EACH).filter(|n| c.try_push([n + kind, !(n + kind)]).is_ok()).count() as u64
+                (0..EACH).filter(|n| c.try_push([n + kind, !(n + kind), n + kind]).is_ok()).count() as u64
             })
         })
         .collect();
