@@ -136,6 +136,22 @@ fn the_lock_is_taken_once_for_many_evictions() {
 }
 
 #[test]
+fn credit_ends_before_what_is_not_written() {
+    const CAPACITY: u64 = 64;
+    for hole in 1..CAPACITY {
+        let ring = Ring::with_credit(CAPACITY as usize, ()).expect("memory");
+        assert!((0..hole).all(|item| ring.push(item).is_ok()));
+        let (late, _) = ring.claim_many(1).expect("room");
+        assert!((hole + 1..CAPACITY).all(|item| ring.push(item).is_ok()));
+        assert!(ring.lock().rotate(CAPACITY).is_ok());
+        let credit = (0..CAPACITY).take_while(|n| ring.push_on_credit(CAPACITY + 1 + n).is_ok()).count() as u64;
+        assert_eq!(credit, (hole - 1).min(CAPACITY / 4), "hole at {hole}");
+        ring.write(late, hole);
+        assert_eq!(take(&ring, CAPACITY as usize), (credit + 1..CAPACITY + credit + 1).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn large_items_have_no_spare_slots() {
     let ring = Ring::with_credit(4, ()).expect("memory");
     assert!((0..4_u8).all(|item| ring.push([item; 5_000]).is_ok()));
