@@ -271,6 +271,38 @@ fn zero_sized_items_are_counted_like_others() {
     assert_eq!(take(&ring, usize::MAX).len(), 1000);
 }
 
+/// Items of a few words move word by word, the others as the compiler likes it: to an empty slot, and to that of an older item.
+#[test]
+fn items_of_any_shape_come_out_as_they_went_in() {
+    fn check<T: fmt::Debug + PartialEq>(make: impl Fn(u8) -> T) {
+        let ring = ring(3);
+        for n in 0..5 {
+            assert!(ring.push(make(n)).is_ok());
+            assert_eq!(take(&ring, 3), [make(n)]);
+        }
+        assert!((0..3).all(|n| ring.push(make(n)).is_ok()));
+        let rotated = ring.lock().rotate(make(3)).map(|(victim, _)| victim);
+        assert_eq!((rotated, take(&ring, 3)), (Ok(make(0)), [1, 2, 3].map(&make).into()));
+    }
+    fn words<const N: usize>() {
+        check(|n| std::array::from_fn::<usize, N, _>(|i| usize::from(n) << 8 | i));
+    }
+    words::<1>();
+    words::<2>();
+    words::<3>();
+    words::<4>();
+    words::<5>();
+    words::<6>();
+    words::<7>();
+    words::<8>();
+    words::<9>();
+    check(|n| [n; 24]);
+    check(|n| [u32::from(n), 1, 2, 3, 4, 5, 6]);
+    check(|n| (n, format!("event {n}"), n > 2));
+    check(|n| (n > 2).then(|| vec![Box::new(n); 3]));
+    check(|n| (u128::from(n), n));
+}
+
 #[test]
 fn what_is_left_is_dropped_once() {
     struct Counted(Arc<AtomicUsize>, bool);
