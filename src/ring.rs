@@ -6,14 +6,13 @@
 //!
 //! Invariants that every `SAFETY` comment below cites:
 //!
-//! - **R1** `gone <= taken <= place`, and `place + reserved + credit <= gone + slots`. [`HeadGuard::free`] moves `gone`, and it
+//! - **R1** `gone <= taken <= place`, and `place + reserved <= gone + slots`. [`HeadGuard::free`] moves `gone`, and it
 //!   checks that `gone` stays behind `taken`; [`Rotation::rotate`] moves both by one, `call_in` by what went on credit. Only [`HeadGuard::set_capacity`] moves
 //!   the capacity, and it checks that it stays within the slots. So no limit, old or new, was ever above `gone + slots`.
 //! - **R2** The slot of place `p` is vacant once `taken > p - slots`. With R1 every place below a limit has a vacant slot,
 //!   and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
 //! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word. A swap
-//!   below the limit claims a free place, [`Ring::send`] a reserved one, [`Ring::claim_on_credit`] one that was lent, and both
-//!   check that there is one.
+//!   below the limit claims a free place, or one that was lent, [`Ring::send`] a reserved one, and it checks that there is one.
 //! - **R4** A slot whose turn word is the mark of a place that was not taken holds its item. Only whoever holds the head lock
 //!   moves it out.
 //!
@@ -39,7 +38,6 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::{ptr, slice};
 
 pub(crate) use self::claim::{Claim, Late, Miss};
-pub(crate) use self::credit::CreditClaim;
 pub(crate) use self::head::{HeadGuard, Popped, Rotation};
 pub(crate) use self::place::{Shape, Word};
 use crate::panics::catch;
@@ -52,7 +50,7 @@ pub const MAX_CAPACITY: usize = 1 << 24;
 
 /// The ring; `X` is what else lives under its head lock.
 pub(crate) struct Ring<T, X> {
-    /// Place, closed bit and reserved count, or credit: the one word that a push writes.
+    /// Place, bits and reserved count: the one word that a push writes.
     tail: CachePadded<AtomicU64>,
     signals: CachePadded<Signals>,
     shape: Shape,
@@ -66,7 +64,7 @@ pub(crate) struct Ring<T, X> {
 
 /// What the consumer side tells the producers: written once a batch.
 struct Signals {
-    /// The first place without room.
+    /// The first place without room, or without credit.
     limit: AtomicU64,
     /// The level at which a producer must raise the alarm.
     wake_at: AtomicU64,
@@ -232,7 +230,7 @@ impl<T, X> Ring<T, X> {
         let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
         loop {
             // R3 rests on this test.
-            assert!(word.has_reserved(), "a permit stands for a reserved place");
+            assert!(word.reserved() > 0, "a permit stands for a reserved place");
             let next = self.shape.next(word).with_reserved(word.reserved() - 1);
             match self.swap_tail(word, next) {
                 Ok(()) => return (word, next),
@@ -260,11 +258,17 @@ impl<T, X> Ring<T, X> {
             let capacity = self.signals.capacity.load(Ordering::Acquire);
             // Ordering: Acquire keeps the loads in order: an old limit can only make the figure larger, and it is clamped.
             let limit = Word::from_raw(self.signals.limit.load(Ordering::Acquire));
-            let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+            // Credit is there only while the ring is full of items.
+            let count = if limit.is_on_credit() && !fault(Fault::CreditAsRoom) {
+                capacity as i64
+            } else {
+                let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+                capacity as i64 - self.shape.distance(end(word), limit)
+            };
             // Ordering: Relaxed: whoever sees the limit of a larger capacity sees the capacity, and begins anew.
             let is_same = self.signals.capacity.load(Ordering::Relaxed) == capacity;
             if is_same || fault(Fault::CapacityReadOnce) {
-                return self.clamp_inside(capacity as i64 - self.shape.distance(end(word), limit));
+                return self.clamp_inside(count);
             }
         }
     }
@@ -339,7 +343,7 @@ impl<T, X> Ring<T, X> {
 
     #[cold]
     fn has_room_slow(&self, word: Word, limit: Word) -> bool {
-        !word.is_shut() && self.room(word, limit) > 0
+        !word.is_closed() && self.room(word, limit) > 0
     }
 
     /// Room in places; negative for a moment while a hand-over stands above the limit.
@@ -350,10 +354,11 @@ impl<T, X> Ring<T, X> {
     #[inline(always)]
     fn swap_tail(&self, from: Word, to: Word) -> Result<(), Word> {
         // Ordering: AcqRel, one chain of read-modify-writes: it hands a vacant slot from whoever saw the limit to the
-        // holder of a permit, and `wake_at` from the sleeper to the producers. Relaxed on failure: the word is tried again.
+        // holder of a permit, and `wake_at` from the sleeper to the producers. Acquire on failure, as in `claim_at_once`.
         let claim = order(Fault::ClaimRelaxed, Ordering::AcqRel);
+        let failure = order(Fault::CreditRelaxed, Ordering::Acquire);
         mark();
-        match self.tail.compare_exchange_weak(from.raw(), to.raw(), claim, Ordering::Relaxed) {
+        match self.tail.compare_exchange_weak(from.raw(), to.raw(), claim, failure) {
             Ok(_) => Ok(()),
             Err(now) if fault(Fault::ClosedSeenOnce) && now == from.closed().raw() => {
                 self.tail.store(to.closed().raw(), Ordering::Release);
@@ -375,29 +380,23 @@ impl<T, X> Ring<T, X> {
         unsafe { self.slots.get_unchecked(self.shape.index(word)) }
     }
 
-    /// Whether the level that a claim has reached is one at which somebody waits; tells one caller only.
-    #[inline(always)]
+    /// Whether the level of this word, to which a claim has led, is one at which somebody waits; tells one caller only.
     pub(crate) fn is_due(&self, word: Word) -> bool {
+        self.is_due_at(self.shape.level(word))
+    }
+
+    /// The same of a plain word, which is its level.
+    #[inline(always)]
+    fn is_due_at(&self, level: Word) -> bool {
         // Ordering: Relaxed, after the claim: the sleeper swaps `wake_at` and then swaps `tail`, so a claim that follows
         // its swap sees the alarm, and one that precedes it is seen by the sleeper.
         let at = Word::from_raw(self.signals.wake_at.load(Ordering::Relaxed));
-        if word.is_plain() && word.is_before(at) {
-            return false;
-        }
-        self.fire_slow(word)
-    }
-
-    /// Whether a bare place lies below the armed level: nobody waits for it.
-    #[inline(always)]
-    pub(crate) fn is_quiet_at(&self, place: Word) -> bool {
-        // Ordering: Relaxed, as in `is_due`.
-        place.is_before(Word::from_raw(self.signals.wake_at.load(Ordering::Relaxed)))
+        !level.is_before(at) && self.fire_slow(level)
     }
 
     #[cold]
-    fn fire_slow(&self, word: Word) -> bool {
-        let level = self.shape.level(word);
-        // Ordering: Relaxed, as in `is_due`.
+    fn fire_slow(&self, level: Word) -> bool {
+        // Ordering: Relaxed, as in `is_due_at`.
         let mut at = Word::from_raw(self.signals.wake_at.load(Ordering::Relaxed));
         while !level.is_before(at) {
             // Only the alarm that was reached: a blind swap could take one that was set anew, for a level that this

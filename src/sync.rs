@@ -169,6 +169,12 @@ pub(crate) enum Fault {
     CreditKept,
     /// The credit is called in by a load and a store.
     CreditByLoad,
+    /// The limit that was lent is left published until the credit has been called in.
+    CreditLimitKept,
+    /// Figures take the limit that was lent for that of the room.
+    CreditAsRoom,
+    /// Claims do not see what came before the end of the credit.
+    CreditRelaxed,
     /// Credit is extended on items that are not written yet.
     CreditUnwritten,
     /// `len` and `depth` are not clamped.

@@ -4,10 +4,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::patience::Patience;
-use super::{Core, Hangar, Weigher, loss};
+use super::{Core, Hangar, Weigher};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Claim, Evicted, Eviction, Key, Late, Locked, Merged, Miss, NoRoom, Parked, Tag, Wait};
-use crate::ring::Word;
 use crate::state::Reflex;
 use crate::strategy::{Admission, Draw, Strategy};
 use crate::sync::Ordering;
@@ -100,23 +99,12 @@ impl<T> Core<T> {
         Err(self.refuse(self.why_not(), item))
     }
 
-    /// Not cold: for those who drop the oldest it is the common way. With a weigher nobody gets here.
+    /// Not cold: where an evicted item is minded it is the common way, else once for many. With a weigher nobody gets here.
     #[inline(never)]
     fn try_evict(&self, item: T) -> Result<(), PushError<T>> {
-        if loss::is_in_hook() {
+        if self.is_in_hook() {
             return self.try_evict_slow(item);
         }
-        match self.gate.claim_on_credit() {
-            Some(place) => {
-                self.note_level(place.fill(item));
-                Ok(())
-            }
-            None => self.try_rotate(item),
-        }
-    }
-
-    #[inline(never)]
-    fn try_rotate(&self, item: T) -> Result<(), PushError<T>> {
         match self.gate.try_eviction() {
             Some(eviction) => {
                 self.carry_out(eviction, item);
@@ -134,24 +122,12 @@ impl<T> Core<T> {
     /// Stores an item for the oldest one, and does what follows outside the lock.
     #[inline(always)]
     fn carry_out(&self, eviction: Eviction<'_, T, Hangar<T>>, item: T) {
-        let (victim, level) = eviction.admit(item);
-        self.note_level(level);
+        let (victim, alarm) = eviction.admit(item);
+        if alarm {
+            self.alarm();
+        }
         if let Some(victim) = victim {
             self.lose_evicted(victim);
-        }
-    }
-
-    #[inline(always)]
-    fn note_level(&self, level: Word) {
-        if !self.gate.is_quiet_at(level) {
-            self.note_level_slow(level);
-        }
-    }
-
-    #[inline(never)]
-    fn note_level_slow(&self, level: Word) {
-        if self.gate.is_due(level) {
-            self.alarm();
         }
     }
 
@@ -315,7 +291,7 @@ impl<T> Core<T> {
     }
 
     fn evict(&self, item: T, tag: Tag) -> Admitted<T> {
-        if loss::is_in_hook() {
+        if self.is_in_hook() {
             return self.store_or_refuse(item, tag);
         }
         if self.weigher.is_some() {
@@ -373,7 +349,7 @@ impl<T> Core<T> {
 
     /// Stores an item that a sample has kept; without room it may share the youngest one's place.
     fn keep(&self, mut item: T, mut tag: Tag, draw: Draw, shares: bool) -> Admitted<T> {
-        if !shares || loss::is_in_hook() {
+        if !shares || self.is_in_hook() {
             return self.store_or_refuse(item, tag);
         }
         let mut patience = Patience::new();

@@ -38,11 +38,6 @@ thread_local! {
     static IN_HOOK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread runs a loss hook: a push from inside one never evicts.
-pub(super) fn is_in_hook() -> bool {
-    IN_HOOK.try_with(Cell::get).unwrap_or(false)
-}
-
 /// Whether anybody minds an evicted item: the hook, or its own destructor.
 #[inline(always)]
 pub(super) fn minds_evicted<T>(hook: Option<&LossHook<T>>) -> bool {
@@ -50,6 +45,11 @@ pub(super) fn minds_evicted<T>(hook: Option<&LossHook<T>>) -> bool {
 }
 
 impl<T> Core<T> {
+    /// Whether this thread runs a loss hook, and an eviction would run one inside it.
+    pub(super) fn is_in_hook(&self) -> bool {
+        self.on_loss.is_some() && IN_HOOK.try_with(Cell::get).unwrap_or(false)
+    }
+
     /// Hands an item that was counted as lost to the hook; without one it is dropped. Runs outside all locks.
     pub(super) fn lose(&self, item: Option<T>, reason: LossReason, error: Option<Arc<dyn Error + Send + Sync>>) {
         let Some(hook) = &self.on_loss else {

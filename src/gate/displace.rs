@@ -2,9 +2,10 @@
 
 use std::mem;
 
-use super::{Desk, Effects, Gate, Locked, Tag};
+use super::{Claim, Desk, Effects, Gate, Locked, Tag};
 use crate::ledger::Outcome;
-use crate::ring::{CreditClaim, HeadGuard, Popped, Rotation, Word};
+use crate::ring::{HeadGuard, Popped, Rotation};
+use crate::state::Reflex;
 use crate::sync::{Backoff, Fault, fault};
 
 /// How an eviction ended.
@@ -40,34 +41,28 @@ pub(crate) enum Merged<T> {
 /// How an item that finds no room takes the place of the oldest one.
 #[must_use = "a place that stays unwritten is waited for"]
 pub(crate) enum Eviction<'a, T, R> {
-    OnCredit(CreditClaim<'a, T, Desk<T, R>>),
+    /// By an ordinary claim: on credit, or of room that has come meanwhile.
+    Unlocked(Claim<'a, T, R>),
     Locked(Rotation<'a, T, Desk<T, R>>),
 }
 
 impl<T, R> Eviction<'_, T, R> {
-    /// Stores the item: the victim, if anybody minds it, and the level that this has reached.
+    /// Stores the item: the victim, if anybody minds it, and whether to raise the [`alarm`](Gate::alarm).
     #[inline(always)]
-    pub(crate) fn admit(self, item: T) -> (Option<T>, Word) {
+    pub(crate) fn admit(self, item: T) -> (Option<T>, bool) {
         match self {
-            Self::OnCredit(claim) => (None, claim.fill(item)),
+            Self::Unlocked(claim) => (None, claim.fill(item)),
             Self::Locked(mut rotation) => {
                 // The depth is what it was, so there is no peak to note.
                 rotation.ledger.total.lost.evicted += 1;
-                let (victim, level) = rotation.rotate(item);
-                (Some(victim), level)
+                let (victim, alarm) = rotation.rotate(item);
+                (Some(victim), alarm)
             }
         }
     }
 }
 
 impl<T, R> Gate<T, R> {
-    /// An eviction without the lock, if an earlier one has left credit behind.
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn claim_on_credit(&self) -> Option<CreditClaim<'_, T, Desk<T, R>>> {
-        self.ring.claim_on_credit()
-    }
-
     /// An eviction at its plainest: the buffer is full, no item has a tag, and nobody waits, flushes or wants to hear of it.
     /// Everything else is [`evict`](Locked::evict)'s.
     #[must_use]
@@ -76,13 +71,13 @@ impl<T, R> Gate<T, R> {
         // left credit.
         let mut backoff = Backoff::patient();
         while !backoff.is_exhausted() {
-            if let Some(claim) = self.ring.claim_on_credit() {
-                return Some(Eviction::OnCredit(claim));
-            }
-            if let Some(head) = self.ring.try_lock_to_evict() {
+            if self.ring.has_credit() {
+                if let Some(claim) = self.ring.claim() {
+                    return Some(Eviction::Unlocked(claim));
+                }
+            } else if let Some(head) = self.ring.try_lock_to_evict() {
                 return Self::rotation(head).map(Eviction::Locked);
-            }
-            if !self.ring.has_credit() {
+            } else {
                 backoff.spin();
             }
         }
@@ -102,18 +97,9 @@ impl<T, R> Gate<T, R> {
         if head.is_concerned() {
             return None;
         }
-        head.rotation()
-    }
-
-    /// Whether nobody waits for the level that a rotation has reached.
-    #[inline(always)]
-    pub(crate) fn is_quiet_at(&self, level: Word) -> bool {
-        self.ring.is_quiet_at(level)
-    }
-
-    /// Whether to raise the [`alarm`](Self::alarm) at this level; tells one caller only.
-    pub(crate) fn is_due(&self, level: Word) -> bool {
-        self.ring.is_due(level)
+        // Only where every push that finds no room evicts may the next ones do so unasked.
+        let lends = head.posture.reflex == Reflex::Evict;
+        head.rotation(lends)
     }
 }
 

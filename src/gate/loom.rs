@@ -24,7 +24,7 @@ use loom::thread;
 
 use super::{Effects, Evicted, Gate, Key, NoRoom, Parked, Stock, Tag, Wait};
 use crate::ledger::Outcome;
-use crate::state::{Levels, Watermarks};
+use crate::state::{Levels, Posture, Reflex, Watermarks};
 use crate::sync::Model;
 use crate::time::Clock;
 
@@ -73,7 +73,9 @@ impl Rig {
 
     /// A gate with the items `0 .. items` inside, of which nobody minds an evicted one: so evictions go on credit.
     fn unminded(capacity: usize, items: u32) -> Arc<Model<Self>> {
-        Self::build(capacity, items, Watermarks::new(0.99, 1.0).expect("valid"), Stock::Unminded)
+        let rig = Self::build(capacity, items, Watermarks::new(0.99, 1.0).expect("valid"), Stock::Unminded);
+        rig.gate.lock().set_posture(Posture { ask_from: None, reflex: Reflex::Evict });
+        rig
     }
 
     /// A gate whose places are all taken and not settled: the items `0 .. capacity` are in flight.
@@ -174,9 +176,9 @@ impl Rig {
     /// Evicts for `item`, with one more try if the oldest is not written yet; what was displaced goes to `lost`.
     fn evict(&self, item: u32, lost: &mut Vec<u32>) -> Displaced {
         let Some(eviction) = self.gate.eviction() else { return self.evict_slow(item, lost) };
-        let (victim, level) = eviction.admit(item);
+        let (victim, alarm) = eviction.admit(item);
         lost.extend(victim);
-        if self.gate.is_due(level) {
+        if alarm {
             self.apply(self.gate.alarm());
         }
         Displaced::Stored

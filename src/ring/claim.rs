@@ -1,16 +1,16 @@
 //! Places that are claimed first and filled then, so that an item moves once: from where its owner has it to its slot.
 
 use super::{Ring, Word};
-use crate::sync::{Backoff, Ordering};
+use crate::sync::{Backoff, Fault, Ordering, order};
 
 /// A place that was claimed, for an item that its holder has at hand: what comes behind it waits for that. An item that goes
 /// to and fro in results before its place is claimed is copied each time, which costs more than the swap.
 #[must_use = "a place that stays unwritten is waited for"]
 pub(crate) struct Claim<'a, T, X> {
     ring: &'a Ring<T, X>,
-    /// The tail before and after.
-    word: Word,
-    next: Word,
+    pub(super) word: Word,
+    /// What it has reached.
+    level: Word,
     /// Only a broken model looks at the alarm before the claim.
     early: bool,
 }
@@ -20,7 +20,7 @@ impl<T, X> Claim<'_, T, X> {
     #[inline(always)]
     pub(crate) fn fill(self, item: T) -> bool {
         self.ring.write(self.word, item);
-        self.ring.is_due(self.next) && self.early
+        self.ring.is_due_at(self.level) && self.early
     }
 
     /// The same for a slot that remembers sizes.
@@ -33,7 +33,7 @@ impl<T, X> Claim<'_, T, X> {
 
 /// Why there was no place at the first look.
 pub(crate) enum Miss {
-    /// Full, or full on credit; or whoever stands above the ring decides otherwise.
+    /// Full; or whoever stands above the ring decides otherwise.
     Denied,
     /// Another claim came first, a permit is out or the intake is shut: outside the fast way, there is more to look at.
     Late(Late),
@@ -46,7 +46,7 @@ pub(crate) struct Late {
 }
 
 impl<T, X> Ring<T, X> {
-    /// Claims the next place, if there is room.
+    /// Claims the next place, if there is room, or credit for the oldest item's.
     #[inline(always)]
     #[must_use]
     pub(crate) fn claim(&self) -> Option<Claim<'_, T, X>> {
@@ -62,17 +62,17 @@ impl<T, X> Ring<T, X> {
     #[inline(always)]
     pub(crate) fn claim_at_once(&self) -> Result<Claim<'_, T, X>, Miss> {
         let early = self.early_alarm();
-        // Ordering: Relaxed, the swap below validates the word.
-        let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        // Ordering: Acquire, partner of the swap in `call_in`: whoever sees that credit has ended sees the limit without it.
+        let word = Word::from_raw(self.tail.load(order(Fault::CreditRelaxed, Ordering::Acquire)));
         if !word.is_plain() {
-            return Err(if word.is_on_credit() { Miss::Denied } else { Miss::Late(Late { word, has_lost: false }) });
+            return Err(Miss::Late(Late { word, has_lost: false }));
         }
         if !self.is_below(word, self.limit()) {
             return Err(Miss::Denied);
         }
         let next = self.shape.next(word);
         match self.swap_tail(word, next) {
-            Ok(()) => Ok(Claim { ring: self, word, next, early }),
+            Ok(()) => Ok(Claim { ring: self, word, level: next, early }),
             Err(word) => Err(Miss::Late(Late { word, has_lost: true })),
         }
     }
@@ -95,7 +95,7 @@ impl<T, X> Ring<T, X> {
             }
             let next = self.shape.next(word);
             match self.swap_tail(word, next) {
-                Ok(()) => return Some(Claim { ring: self, word, next, early }),
+                Ok(()) => return Some(Claim { ring: self, word, level: self.shape.level(next), early }),
                 Err(now) => word = now,
             }
             backoff.spin();

@@ -1,36 +1,20 @@
-//! Evictions on credit: whoever displaces an item under the head lock leaves so many more behind, each to be had by one
-//! swap on `tail` and no lock. Only for items that nobody minds to lose: the place of the oldest one goes to a newer one at
-//! once, what lay in its slot is let go by whoever takes the lock next.
+//! Evictions on credit: whoever displaces an item under the head lock lends so many more, each to be had by an ordinary claim.
+//! Only for items that nobody minds to lose: the place of the oldest one goes to a newer one at once, what lay in its slot is
+//! let go by whoever takes the lock next.
 //!
-//! The credit is a count in the tail word itself, so that it is called in by the same kind of step by which it is used. It
-//! stands where reserved places are counted, above any number of them: while there is credit there is no permit. A few spare
-//! slots beyond the capacity hold the newer items; the room of the older ones is theirs, and stays so.
+//! What is lent is a limit that lies further on, and a bit in the tail by which it is called in: the limit is lowered, then the
+//! bit is cleared, so a claim by the higher limit finds another word than it has seen. That very word does not come back: what
+//! is lent again is lent with an item stored. A few spare slots beyond the capacity hold the newer items; the room of the older
+//! ones is theirs, and stays so.
 
 use super::{HeadGuard, MAX_CAPACITY, Ring, Word};
-use crate::sync::{Backoff, Fault, Ordering, fault};
+use crate::sync::{Fault, Ordering, fault, mark};
 
 /// Enough to spread the cost of the lock; each eviction on credit leaves two steps to whoever calls it in.
 const CREDIT: usize = 64;
 
 /// The spare slots take at most this many bytes.
 const SPARE_BYTES: usize = 4096;
-
-/// A place that was claimed for the oldest item's.
-#[must_use = "a place that stays unwritten is waited for"]
-pub(crate) struct CreditClaim<'a, T, X> {
-    ring: &'a Ring<T, X>,
-    pub(super) word: Word,
-    level: Word,
-}
-
-impl<T, X> CreditClaim<'_, T, X> {
-    /// Stores the item; the level that this has reached.
-    #[inline(always)]
-    pub(crate) fn fill(self, item: T) -> Word {
-        self.ring.write(self.word, item);
-        self.level
-    }
-}
 
 impl<T, X> Ring<T, X> {
     /// A ring that is evicted from on credit. What is displaced is forgotten: its destructor does not run.
@@ -43,37 +27,12 @@ impl<T, X> Ring<T, X> {
         Self::with_spare(capacity, spare, extra)
     }
 
-    #[cfg(test)]
-    pub(super) fn push_on_credit(&self, item: T) -> Result<Word, T> {
-        match self.claim_on_credit() {
-            Some(claim) => Ok(claim.fill(item)),
-            None => Err(item),
-        }
-    }
-
     /// Whether there was credit a moment ago.
     #[inline(always)]
     pub(crate) fn has_credit(&self) -> bool {
         // Ordering: Relaxed, a guess: the claim decides.
-        Word::from_raw(self.tail.load(Ordering::Relaxed)).with_less_credit().is_some()
-    }
-
-    /// Claims the place of the oldest item, which is let go, if there is credit.
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn claim_on_credit(&self) -> Option<CreditClaim<'_, T, X>> {
-        let mut backoff = Backoff::new();
-        // Ordering: Relaxed, the swap below validates the word.
-        let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
-        loop {
-            let next = self.shape.next(word.with_less_credit()?);
-            debug_assert!(!word.is_closed(), "whoever shuts the intake has called the credit in");
-            match self.swap_tail(word, next) {
-                Ok(()) => return Some(CreditClaim { ring: self, word, level: next.place() }),
-                Err(now) => word = now,
-            }
-            backoff.spin();
-        }
+        let word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        word.is_on_credit() && word.is_before(Word::from_raw(self.signals.limit.load(Ordering::Relaxed)))
     }
 }
 
@@ -82,21 +41,28 @@ impl<T, X> HeadGuard<'_, T, X> {
     /// had been made under the lock, and a tail that stands still.
     #[cold]
     pub(super) fn call_in(&mut self) {
-        let mut word = self.tail();
-        if fault(Fault::CreditByLoad) {
-            self.ring.tail.store(word.with_reserved(0).raw(), Ordering::Release);
+        let (tail, limit) = (&self.ring.tail, &self.ring.signals.limit);
+        if !fault(Fault::CreditLimitKept) {
+            // Ordering: Release, as in `publish`.
+            limit.store(self.head.limit.raw(), Ordering::Release);
+            mark();
         }
-        while let Err(now) = self.ring.swap_tail(word, word.with_reserved(0)) {
-            word = now;
-        }
+        let word = if fault(Fault::CreditByLoad) {
+            let word = self.tail();
+            tail.store(word.off_credit().raw(), Ordering::Release);
+            word.off_credit()
+        } else {
+            // Ordering: AcqRel, part of the chain on `tail`: whoever sees the bit cleared sees the limit lowered.
+            Word::from_raw(tail.fetch_and(Word::CREDIT_ENDS, Ordering::AcqRel)).off_credit()
+        };
         let displaced = self.ring.shape.distance(self.head.limit, word) as u64;
         self.head.credit = false;
         self.head.taken = self.ring.shape.advance(self.head.taken, displaced);
         self.head.taken_total += displaced;
         self.head.displaced += displaced;
-        self.head.limit = word.place();
+        self.head.limit = word;
         // Ordering: Release, as in `publish`.
-        self.ring.signals.limit.store(word.place().raw(), Ordering::Release);
+        limit.store(word.raw(), Ordering::Release);
     }
 
     /// How many items were displaced on credit since this was asked last.
@@ -105,18 +71,16 @@ impl<T, X> HeadGuard<'_, T, X> {
         std::mem::take(&mut self.head.displaced)
     }
 
-    /// `word` with as much credit as there can be: at most as many as are written of the oldest items, and as slots are spare.
+    /// The tail and the limit to be published, in this order, with as much credit as there can be from this place on, where the
+    /// ring is full: at most as many as are written of the oldest items, and as slots are spare.
     #[inline(always)]
-    pub(super) fn extend_credit(&mut self, word: Word) -> Word {
+    pub(super) fn lend(&mut self, place: Word) -> (Word, Word) {
         let spare = self.ring.slots.len() as u64 - self.ring.most;
-        if spare == 0 {
-            return word;
-        }
-        let credit = self.written(spare.min(self.buffered(word)));
+        let credit = if spare == 0 { 0 } else { self.written(spare.min(self.buffered(place))) };
         if credit == 0 {
-            return word;
+            return (place, place);
         }
         self.head.credit = true;
-        word.with_credit(credit)
+        (place.on_credit(), self.ring.shape.advance(place, credit).on_credit())
     }
 }

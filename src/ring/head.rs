@@ -384,14 +384,17 @@ impl<T, X> HeadGuard<'_, T, X> {
 
 /// The head lock of a full ring, to displace the oldest item in one step.
 #[must_use = "it is to be used for an item"]
-pub(crate) struct Rotation<'a, T, X>(HeadGuard<'a, T, X>);
+pub(crate) struct Rotation<'a, T, X> {
+    head: HeadGuard<'a, T, X>,
+    lends: bool,
+}
 
 impl<'a, T, X> HeadGuard<'a, T, X> {
     /// `None` if that is not all there is to do: there is room or a permit, nothing is buffered or the oldest not written, the
-    /// intake is shut, the capacity has shrunk.
+    /// intake is shut, the capacity has shrunk. `lends` is whether whoever finds no room next may displace an item unasked.
     #[inline(always)]
-    pub(crate) fn rotation(self) -> Option<Rotation<'a, T, X>> {
-        if self.can_rotate() { Some(Rotation(self)) } else { None }
+    pub(crate) fn rotation(self, lends: bool) -> Option<Rotation<'a, T, X>> {
+        if self.can_rotate() { Some(Rotation { head: self, lends }) } else { None }
     }
 
     #[inline(always)]
@@ -405,7 +408,7 @@ impl<'a, T, X> HeadGuard<'a, T, X> {
 
     /// The caller has seen that it can.
     #[inline(always)]
-    fn rotate_full(&mut self, item: T) -> (T, Word) {
+    fn rotate_full(&mut self, item: T, lends: bool) -> (T, Word) {
         let ring = self.ring;
         // The tail is frozen since it was seen to be at the limit, and what was written stays so.
         let (word, place) = (self.head.limit, self.head.taken);
@@ -414,13 +417,14 @@ impl<'a, T, X> HeadGuard<'a, T, X> {
         self.head.taken_total += 1;
         let next = ring.shape.next(word);
         self.head.limit = next;
-        let tell = || ring.signals.limit.store(next.raw(), Ordering::Release);
+        let (tail, limit) = if lends { self.lend(next) } else { (next, next) };
+        let tell = || ring.signals.limit.store(limit.raw(), Ordering::Release);
         if fault(Fault::LimitBeforeTail) {
             tell();
             mark();
         }
         // Ordering: Release, as in `place_below`: the tail is frozen, so that a store is enough.
-        ring.tail.store(self.extend_credit(next).raw(), Ordering::Release);
+        ring.tail.store(tail.raw(), Ordering::Release);
         ring.write(word, item);
         // Ordering: Release, as in `publish`: after the tail that it pays for, so that nobody else has the room.
         tell();
@@ -429,7 +433,7 @@ impl<'a, T, X> HeadGuard<'a, T, X> {
 
     #[cfg(test)]
     pub(super) fn rotate(&mut self, item: T) -> Result<(T, Word), T> {
-        if self.can_rotate() { Ok(self.rotate_full(item)) } else { Err(item) }
+        if self.can_rotate() { Ok(self.rotate_full(item, true)) } else { Err(item) }
     }
 }
 
@@ -437,21 +441,24 @@ impl<T, X> Deref for Rotation<'_, T, X> {
     type Target = X;
 
     fn deref(&self) -> &X {
-        &self.0
+        &self.head
     }
 }
 
 impl<T, X> DerefMut for Rotation<'_, T, X> {
     fn deref_mut(&mut self) -> &mut X {
-        &mut self.0
+        &mut self.head
     }
 }
 
 impl<T, X> Rotation<'_, T, X> {
-    /// Stores `item` for the oldest one, which comes back with the level that this has reached.
+    /// Stores `item` for the oldest one, which comes back; and whether to raise the alarm.
     #[inline(always)]
-    pub(crate) fn rotate(mut self, item: T) -> (T, Word) {
-        self.0.rotate_full(item)
+    pub(crate) fn rotate(mut self, item: T) -> (T, bool) {
+        let (victim, level) = self.head.rotate_full(item, self.lends);
+        let ring = self.head.ring;
+        drop(self);
+        (victim, ring.is_due(level))
     }
 }
 

@@ -205,9 +205,9 @@ fn close_against_push(capacity: usize) -> impl Fn() + Send + Sync + 'static {
 fn late_on_credit() {
     let ring = Model::new(Ring::with_credit(2, ()).expect("memory"));
     assert!([0, 1].into_iter().all(|item| ring.push(item).is_ok()));
-    let evict = |item| ring.push_on_credit(item).map(drop).or_else(|item| ring.lock().rotate(item).map(drop)).is_ok();
+    let evict = |item| ring.push(item).map(drop).or_else(|item| ring.lock().rotate(item).map(drop)).is_ok();
     assert!(evict(2) && evict(3));
-    let claim = || ring.claim_on_credit().map(|claim| claim.word);
+    let claim = || ring.claim().map(|claim| claim.word);
     let late = claim().unwrap_or_else(|| {
         assert!(evict(4), "under the lock, which leaves credit");
         claim().expect("for what is written")

@@ -1,26 +1,26 @@
 //! The packed word of `tail`, and the arithmetic of places.
 //!
 //! ```text
-//!  63              26+b  26+b-1     26    25      24        0
-//! +---------------------+------------+--------+------------+
-//! | lap                 | index      | CLOSED | reserved   |
-//! +---------------------+------------+--------+------------+
-//!  \______ place: 38 bits __________/
+//!  63              27+b  27+b-1     27    26      25       24        0
+//! +---------------------+------------+--------+--------+------------+
+//! | lap                 | index      | CREDIT | CLOSED | reserved   |
+//! +---------------------+------------+--------+--------+------------+
+//!  \______ place: 37 bits __________/
 //! ```
 //!
-//! Above any number of reserved places, what stands in their field is credit: so many evictions that need no lock.
+//! CREDIT says that a claim may displace the oldest item. It lies below the place and tells two words of one place apart, so a
+//! test of room looks at it as little as at anything else.
 //! `index` is the slot, `b` the fewest bits that hold `0 ..= slots - 1`, and `lap` counts the times round. A place
-//! stands at the top, so that it wraps without touching a flag, and after at least 2^37 pushes, so that a producer that
+//! stands at the top, so that it wraps without touching a flag, and after at least 2^36 pushes, so that a producer that
 //! was preempted between its load and its swap never meets its own word again. Room and wake-up tests are one wrapping
 //! subtraction of packed words: nothing is unpacked on the push path (worth 0.4 ns).
 
 /// Bits of the count of reserved places: holds `0 ..= MAX_CAPACITY`.
 const RESERVED_BITS: u32 = 25;
 const RESERVED: u64 = (1 << RESERVED_BITS) - 1;
-/// Above every number of reserved places: no credit is left.
-const ON_CREDIT: u64 = super::MAX_CAPACITY as u64 + 1;
 const CLOSED: u64 = 1 << RESERVED_BITS;
-const PLACE_SHIFT: u32 = RESERVED_BITS + 1;
+const CREDIT: u64 = CLOSED << 1;
+const PLACE_SHIFT: u32 = RESERVED_BITS + 2;
 const UNIT: u64 = 1 << PLACE_SHIFT;
 const LOW: u64 = UNIT - 1;
 
@@ -50,41 +50,33 @@ impl Word {
         Self(self.0 & !LOW)
     }
 
-    /// How many places permits hold; more than there can be while evictions go on credit, which no section under the head lock
-    /// ever sees.
+    /// How many places permits hold.
     #[inline(always)]
     pub(crate) const fn reserved(self) -> u64 {
         self.0 & RESERVED
     }
 
-    /// Whether permits hold places.
-    #[inline(always)]
-    pub(super) const fn has_reserved(self) -> bool {
-        self.reserved() > 0 && !self.is_on_credit()
-    }
-
-    /// Evictions go on credit, whether any is left or not.
+    /// Evictions go on credit, whether any is left or not; of a published limit, that it holds credit.
     #[inline(always)]
     pub(super) const fn is_on_credit(self) -> bool {
-        self.0 & RESERVED >= ON_CREDIT
+        self.0 & CREDIT != 0
     }
 
-    /// There is nothing to be had by a claim, whatever the limit: the intake is shut, or evictions go on credit.
+    /// There is no room to be had by a claim, whatever the limit: the intake is shut, or what is left is credit.
     #[inline(always)]
     pub(super) const fn is_shut(self) -> bool {
-        self.is_closed() || self.is_on_credit()
+        self.0 & (CLOSED | CREDIT) != 0
     }
 
-    /// For one more eviction, if there is credit for it.
-    #[inline(always)]
-    pub(super) const fn with_less_credit(self) -> Option<Self> {
-        if self.0 & RESERVED > ON_CREDIT { Some(Self(self.0 - 1)) } else { None }
+    pub(super) const fn on_credit(self) -> Self {
+        Self(self.0 | CREDIT)
     }
 
-    /// With so much credit and nothing reserved.
-    pub(super) const fn with_credit(self, credit: u64) -> Self {
-        debug_assert!(credit <= RESERVED - ON_CREDIT);
-        Self(self.0 & !RESERVED | (ON_CREDIT + credit))
+    /// What a word is masked with to end its credit.
+    pub(super) const CREDIT_ENDS: u64 = !CREDIT;
+
+    pub(super) const fn off_credit(self) -> Self {
+        Self(self.0 & Self::CREDIT_ENDS)
     }
 
     #[inline(always)]
@@ -92,10 +84,10 @@ impl Word {
         self.0 & CLOSED != 0
     }
 
-    /// Neither closed nor with a place reserved: the word is its place.
+    /// Neither closed nor with a place reserved: the word compares as its place does, on credit, too.
     #[inline(always)]
     pub(super) const fn is_plain(self) -> bool {
-        self.0 & LOW == 0
+        self.0 & (CLOSED | RESERVED) == 0
     }
 
     pub(super) const fn closed(self) -> Self {
@@ -107,10 +99,10 @@ impl Word {
         Self(self.0 & !RESERVED | reserved)
     }
 
-    /// What the slot of this place says once it is written: never 0.
+    /// What the slot of this place says once it is written, on credit or not: never 0.
     #[inline(always)]
     pub(super) const fn mark(self) -> Self {
-        Self(self.0 & !LOW | 1)
+        Self(self.0 & !(CLOSED | RESERVED) | CREDIT)
     }
 
     /// The place that is `n` further on, or its mark, low bits kept, if it is in the same lap.
@@ -119,7 +111,7 @@ impl Word {
         Self(self.0.wrapping_add(n << PLACE_SHIFT))
     }
 
-    /// Whether this place comes before `other`; both are bare places less than 2^37 apart.
+    /// Whether this place comes before `other`; both are plain, and less than 2^36 apart.
     #[inline(always)]
     pub(crate) const fn is_before(self, other: Self) -> bool {
         (other.0.wrapping_sub(self.0) as i64) > 0

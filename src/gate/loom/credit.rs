@@ -13,7 +13,12 @@ fn with_credit(capacity: usize) -> Arc<Model<Rig>> {
 }
 
 fn evict(rig: &Rig, item: u32) {
-    assert_eq!(rig.evict(item, &mut Vec::new()), Displaced::Stored);
+    assert_eq!(offer(rig, item), Displaced::Stored);
+}
+
+/// As a producer does it: by an ordinary claim, on credit or not, before anything else.
+fn offer(rig: &Rig, item: u32) -> Displaced {
+    if rig.push(item) { Displaced::Stored } else { rig.evict(item, &mut Vec::new()) }
 }
 
 fn evicted(rig: &Rig) -> u64 {
@@ -40,7 +45,7 @@ fn two_evictors(capacity: usize) -> impl Fn() + Send + Sync + 'static {
 fn evictor_and_flusher(capacity: usize) -> impl Fn() + Send + Sync + 'static {
     move || {
         let rig = with_credit(capacity);
-        let evictor = rig.spawn(|rig| [10, 11].map(|item| rig.evict(item, &mut Vec::new()) == Displaced::Stored));
+        let evictor = rig.spawn(|rig| [10, 11].map(|item| offer(rig, item) == Displaced::Stored));
         let mut taken = rig.take(1);
         let figures = rig.gate.lock().figures();
         assert!(figures.depth() <= capacity as u64, "the bound holds: {figures:?}");
@@ -59,12 +64,22 @@ fn evictor_and_flusher(capacity: usize) -> impl Fn() + Send + Sync + 'static {
 /// A producer evicts while the intake is shut.
 fn evictor_and_close() {
     let rig = with_credit(2);
-    let evictor = rig.spawn(|rig| rig.evict(10, &mut Vec::new()));
+    let evictor = rig.spawn(|rig| offer(rig, 10));
     rig.close();
     let accepted = rig.gate.lock().figures().end;
     let displaced = join(evictor);
     assert_eq!(rig.gate.lock().figures().end, accepted, "nothing is accepted after the close");
     assert_eq!(accepted, 3 + u64::from(displaced == Displaced::Stored));
+}
+
+/// A producer evicts while another thread reads the figures without the lock.
+fn evictor_and_reader(capacity: usize) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let rig = with_credit(capacity);
+        let evictor = rig.spawn(|rig| [10, 11].map(|item| evict(rig, item)));
+        assert_eq!((rig.gate.depth(), rig.gate.len()), (capacity as u64, capacity as u64));
+        join(evictor);
+    }
 }
 
 /// 100 comes to wait while another producer evicts twice, and is served by the first room there is.
@@ -106,6 +121,16 @@ fn evictions_on_credit_that_is_called_in_by_a_load() {
 }
 
 #[test]
+fn evictions_on_credit_whose_limit_stays_published() {
+    must_fail(Fault::CreditLimitKept, evictor_and_flusher(2));
+}
+
+#[test]
+fn evictions_on_credit_that_do_not_see_its_end() {
+    must_fail(Fault::CreditRelaxed, evictor_and_flusher(2));
+}
+
+#[test]
 fn credit_ends_with_the_close() {
     explore(evictor_and_close);
 }
@@ -113,6 +138,18 @@ fn credit_ends_with_the_close() {
 #[test]
 fn credit_outlives_a_close_that_ignores_it() {
     must_fail(Fault::CreditKept, evictor_and_close);
+}
+
+#[test]
+fn a_buffer_that_is_evicted_from_on_credit_stays_full() {
+    explore(evictor_and_reader(1));
+    explore(evictor_and_reader(2));
+    explore(evictor_and_reader(3));
+}
+
+#[test]
+fn credit_that_is_taken_for_room() {
+    must_fail(Fault::CreditAsRoom, evictor_and_reader(2));
 }
 
 #[test]

@@ -33,25 +33,36 @@ impl Rig {
         self.next - 1
     }
 
-    fn push(&mut self) {
+    /// Without the lock; the item if it is not stored. Whether it has displaced another.
+    fn push(&mut self) -> Result<bool, u64> {
         let item = self.item();
-        let fits = self.depth() < self.capacity;
-        assert_eq!(self.ring.push(item).is_ok(), fits);
-        self.buffered.extend(fits.then_some(item));
+        let has_room = self.depth() < self.capacity;
+        self.ring.push(item).inspect_err(|_| assert!(!has_room))?;
+        if !has_room {
+            self.displaced();
+        }
+        self.buffered.push_back(item);
+        Ok(!has_room)
     }
 
-    /// As the gate does it; whether by one swap.
+    fn displaced(&mut self) {
+        assert!(self.depth() == self.capacity && self.permits == 0);
+        self.evicted += 1;
+        self.buffered.pop_front().expect("something to displace");
+    }
+
+    /// As the gate does it; whether without the lock.
     fn evict(&mut self) -> bool {
-        let item = self.item();
-        let by_swap = self.ring.push_on_credit(item).is_ok();
-        if by_swap || self.lock(|head| head.rotate(item).is_ok()) {
-            assert!(self.depth() == self.capacity && self.permits == 0);
-            self.evicted += 1;
-            self.told += u64::from(!by_swap);
-            self.buffered.pop_front().expect("something to displace");
+        let item = match self.push() {
+            Ok(has_displaced) => return has_displaced,
+            Err(item) => item,
+        };
+        if self.lock(|head| head.rotate(item).is_ok()) {
+            self.displaced();
+            self.told += 1;
             self.buffered.push_back(item);
         }
-        by_swap
+        false
     }
 
     fn lock<R>(&mut self, act: impl FnOnce(&mut HeadGuard<'_, u64, ()>) -> R) -> R {
@@ -102,7 +113,7 @@ fn a_random_history_is_that_of_a_deque_which_evicts() {
             let (mut rig, mut next, mut swaps) = (Rig::new(capacity, at_the_wrap), choices(), 0);
             for _ in 0..40_000 {
                 match next(40) {
-                    0..4 => rig.push(),
+                    0..4 => swaps += u32::from(rig.push() == Ok(true)),
                     4 if rig.ring.reserve(1).is_some() => rig.permits += 1,
                     5 | 6 if rig.permits > 0 => {
                         let item = rig.item();
@@ -130,7 +141,7 @@ fn a_random_history_is_that_of_a_deque_which_evicts() {
 #[test]
 fn the_lock_is_taken_once_for_many_evictions() {
     let mut rig = Rig::new(1_000, false);
-    (0..1_000).for_each(|_| rig.push());
+    assert!((0..1_000).all(|_| rig.push() == Ok(false)));
     let swaps = (0..10_000).filter(|_| rig.evict()).count();
     assert!(swaps >= 10_000 - 10_000 / 60, "{swaps}");
 }
@@ -144,7 +155,7 @@ fn credit_ends_before_what_is_not_written() {
         let (late, _) = ring.claim_many(1).expect("room");
         assert!((hole + 1..CAPACITY).all(|item| ring.push(item).is_ok()));
         assert!(ring.lock().rotate(CAPACITY).is_ok());
-        let credit = (0..CAPACITY).take_while(|n| ring.push_on_credit(CAPACITY + 1 + n).is_ok()).count() as u64;
+        let credit = (0..CAPACITY).take_while(|n| ring.push(CAPACITY + 1 + n).is_ok()).count() as u64;
         assert_eq!(credit, (hole - 1).min(CAPACITY / 4), "hole at {hole}");
         ring.write(late, hole);
         assert_eq!(take(&ring, CAPACITY as usize), (credit + 1..CAPACITY + credit + 1).collect::<Vec<_>>());
@@ -156,7 +167,7 @@ fn large_items_have_no_spare_slots() {
     let ring = Ring::with_credit(4, ()).expect("memory");
     assert!((0..4_u8).all(|item| ring.push([item; 5_000]).is_ok()));
     assert!(ring.lock().rotate([4; 5_000]).is_ok());
-    assert!(ring.push_on_credit([5; 5_000]).is_err());
+    assert!(ring.push([5; 5_000]).is_err());
 }
 
 /// Producers evict all the time while a consumer takes: what comes out is in each one's order, and each item is taken or counted.
@@ -172,17 +183,16 @@ fn evictors_and_a_consumer_lose_nothing_but_what_they_count() {
                 let (mut stored, mut evicted) = (0, 0);
                 for i in 0..each {
                     let item = i * PRODUCERS + producer;
-                    let mut stores =
-                        |item| match ring.push(item).map(drop).or_else(|item| ring.push_on_credit(item).map(drop)) {
-                            Ok(()) => true,
-                            Err(item) => {
-                                let mut head = ring.lock();
-                                evicted += head.take_displaced();
-                                let is_rotated = head.rotate(item).is_ok();
-                                evicted += u64::from(is_rotated);
-                                is_rotated
-                            }
-                        };
+                    let mut stores = |item| match ring.push(item) {
+                        Ok(_) => true,
+                        Err(item) => {
+                            let mut head = ring.lock();
+                            evicted += head.take_displaced();
+                            let is_rotated = head.rotate(item).is_ok();
+                            evicted += u64::from(is_rotated);
+                            is_rotated
+                        }
+                    };
                     stored += u64::from(stores(item));
                 }
                 (stored, evicted)
@@ -225,8 +235,8 @@ fn what_was_written_once_says_nothing_about_what_comes_after_it() {
     assert!(ring.push(9).is_ok());
     let (late, _) = ring.claim_many(1).expect("room");
     assert!((11..17).all(|item| ring.push(item).is_ok()) && evict(17));
-    assert_eq!(ring.push_on_credit(18), Err(18), "the oldest is not written");
+    assert_eq!(ring.push(18), Err(18), "the oldest is not written");
     ring.write(late, 10);
-    assert!(evict(18) && ring.push_on_credit(19).is_ok());
+    assert!(evict(18) && ring.push(19).is_ok());
     assert_eq!(take(&ring, 8), (12..20).collect::<Vec<_>>());
 }
