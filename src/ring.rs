@@ -194,8 +194,7 @@ impl<T, X> Ring<T, X> {
     /// Reserves `n` places, all or none; `Some(true)` asks the caller to raise the alarm.
     pub(crate) fn reserve(&self, n: u64) -> Option<bool> {
         let mut backoff = Backoff::new();
-        // Ordering: Relaxed, the swap below validates the word.
-        let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        let mut word = self.tail();
         loop {
             let limit = self.limit();
             if word.is_shut() || self.room(word, limit) < n as i64 {
@@ -308,6 +307,13 @@ impl<T, X> Ring<T, X> {
         guard
     }
 
+    /// The tail as a claim sees it first: the swap validates it.
+    #[inline(always)]
+    fn tail(&self) -> Word {
+        // Ordering: Acquire, partner of the swap in `call_in`: whoever sees that credit has ended sees the limit without it.
+        Word::from_raw(self.tail.load(order(Fault::CreditRelaxed, Ordering::Acquire)))
+    }
+
     #[inline(always)]
     fn limit(&self) -> Word {
         // Ordering: Acquire, partner of the Release in `publish`: room implies a vacant slot.
@@ -316,8 +322,7 @@ impl<T, X> Ring<T, X> {
 
     fn claim_many(&self, wanted: u64) -> Option<(Word, usize)> {
         let mut backoff = Backoff::new();
-        // Ordering: Relaxed, the swap below validates the word.
-        let mut word = Word::from_raw(self.tail.load(Ordering::Relaxed));
+        let mut word = self.tail();
         loop {
             let limit = self.limit();
             let n = self.room(word, limit).clamp(0, wanted as i64) as u64;
@@ -354,7 +359,7 @@ impl<T, X> Ring<T, X> {
     #[inline(always)]
     fn swap_tail(&self, from: Word, to: Word) -> Result<(), Word> {
         // Ordering: AcqRel, one chain of read-modify-writes: it hands a vacant slot from whoever saw the limit to the
-        // holder of a permit, and `wake_at` from the sleeper to the producers. Acquire on failure, as in `claim_at_once`.
+        // holder of a permit, and `wake_at` from the sleeper to the producers. Acquire on failure, as in `tail`.
         let claim = order(Fault::ClaimRelaxed, Ordering::AcqRel);
         let failure = order(Fault::CreditRelaxed, Ordering::Acquire);
         mark();

@@ -1,7 +1,7 @@
 //! Places that are claimed first and filled then, so that an item moves once: from where its owner has it to its slot.
 
 use super::{Ring, Word};
-use crate::sync::{Backoff, Fault, Ordering, order};
+use crate::sync::Backoff;
 
 /// A place that was claimed, for an item that its holder has at hand: what comes behind it waits for that. An item that goes
 /// to and fro in results before its place is claimed is copied each time, which costs more than the swap.
@@ -62,8 +62,7 @@ impl<T, X> Ring<T, X> {
     #[inline(always)]
     pub(crate) fn claim_at_once(&self) -> Result<Claim<'_, T, X>, Miss> {
         let early = self.early_alarm();
-        // Ordering: Acquire, partner of the swap in `call_in`: whoever sees that credit has ended sees the limit without it.
-        let word = Word::from_raw(self.tail.load(order(Fault::CreditRelaxed, Ordering::Acquire)));
+        let word = self.tail();
         if !word.is_plain() {
             return Err(Miss::Late(Late { word, has_lost: false }));
         }

@@ -60,7 +60,7 @@ fn queue_conserves<Q: Queue<u64>>(senders: impl FnOnce(Q::Sender) -> Vec<Q::Send
                 let mut offered = item(producer, number);
                 while let Err(back) = sender.try_push(offered) {
                     assert!(start.elapsed() < LIMIT, "nobody takes anything out");
-                    offered = back;
+                    offered = Q::Sender::item(back);
                     patience.wait();
                 }
             }

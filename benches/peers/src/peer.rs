@@ -28,8 +28,12 @@ pub(crate) trait Queue<T>: Peer {
 
 /// The producer's end of a [`Queue`]; one that can be shared is `Clone`.
 pub(crate) trait TryPush<T>: Send + 'static {
-    /// Gives the item back if there is no room.
-    fn try_push(&mut self, item: T) -> Result<(), T>;
+    /// The library's own error, with the item in it: what it costs to bring it is in the figures, unwrapping it is not.
+    type Refusal;
+
+    fn try_push(&mut self, item: T) -> Result<(), Self::Refusal>;
+
+    fn item(refusal: Self::Refusal) -> T;
 }
 
 /// The consumer's end of a [`Queue`].

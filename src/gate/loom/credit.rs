@@ -72,6 +72,18 @@ fn evictor_and_close() {
     assert_eq!(accepted, 3 + u64::from(displaced == Displaced::Stored));
 }
 
+/// A producer wants a permit, or room for many, while somebody calls the credit in: it is none for them.
+fn credit_is_no_room() {
+    let rig = with_credit(2);
+    let other = rig.spawn(|rig| {
+        let mut items = vec![10, 11];
+        rig.push_many(&mut items);
+        (rig.reserve(1), items)
+    });
+    let _ = rig.gate.lock().leave();
+    assert_eq!(join(other), (false, vec![10, 11]));
+}
+
 /// A producer evicts while another thread reads the figures without the lock.
 fn evictor_and_reader(capacity: usize) -> impl Fn() + Send + Sync + 'static {
     move || {
@@ -138,6 +150,16 @@ fn credit_ends_with_the_close() {
 #[test]
 fn credit_outlives_a_close_that_ignores_it() {
     must_fail(Fault::CreditKept, evictor_and_close);
+}
+
+#[test]
+fn permits_and_bulk_claims_leave_credit_alone() {
+    explore(credit_is_no_room);
+}
+
+#[test]
+fn permits_and_bulk_claims_that_do_not_see_the_end_of_credit() {
+    must_fail(Fault::CreditRelaxed, credit_is_no_room);
 }
 
 #[test]

@@ -30,8 +30,14 @@ impl<T: Send + 'static> Queue<T> for ArrayQueue<T> {
 }
 
 impl<T: Send + 'static> TryPush<T> for ArrayQueue<T> {
+    type Refusal = T;
+
     fn try_push(&mut self, item: T) -> Result<(), T> {
         self.0.push(item)
+    }
+
+    fn item(refusal: T) -> T {
+        refusal
     }
 }
 

@@ -30,8 +30,14 @@ impl<T: Send + 'static> Queue<T> for ConcurrentQueue<T> {
 }
 
 impl<T: Send + 'static> TryPush<T> for ConcurrentQueue<T> {
-    fn try_push(&mut self, item: T) -> Result<(), T> {
-        self.0.push(item).map_err(PushError::into_inner)
+    type Refusal = PushError<T>;
+
+    fn try_push(&mut self, item: T) -> Result<(), Self::Refusal> {
+        self.0.push(item)
+    }
+
+    fn item(refusal: Self::Refusal) -> T {
+        refusal.into_inner()
     }
 }
 

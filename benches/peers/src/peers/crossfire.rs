@@ -30,8 +30,14 @@ impl<T: Send + Unpin + 'static> Queue<T> for Crossfire {
 }
 
 impl<T: Send + Unpin + 'static> TryPush<T> for MTx<Array<T>> {
-    fn try_push(&mut self, item: T) -> Result<(), T> {
-        self.try_send(item).map_err(TrySendError::into_inner)
+    type Refusal = TrySendError<T>;
+
+    fn try_push(&mut self, item: T) -> Result<(), Self::Refusal> {
+        self.try_send(item)
+    }
+
+    fn item(refusal: Self::Refusal) -> T {
+        refusal.into_inner()
     }
 }
 

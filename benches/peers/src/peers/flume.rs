@@ -22,8 +22,14 @@ impl<T: Send + 'static> Queue<T> for Flume {
 }
 
 impl<T: Send + 'static> TryPush<T> for Sender<T> {
-    fn try_push(&mut self, item: T) -> Result<(), T> {
-        self.try_send(item).map_err(TrySendError::into_inner)
+    type Refusal = TrySendError<T>;
+
+    fn try_push(&mut self, item: T) -> Result<(), Self::Refusal> {
+        self.try_send(item)
+    }
+
+    fn item(refusal: Self::Refusal) -> T {
+        refusal.into_inner()
     }
 }
 

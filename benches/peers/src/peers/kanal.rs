@@ -25,12 +25,18 @@ impl<T: Send + 'static> Queue<T> for Kanal {
 }
 
 impl<T: Send + 'static> TryPush<T> for Sender<T> {
+    type Refusal = T;
+
     fn try_push(&mut self, item: T) -> Result<(), T> {
         let mut item = Some(item);
         match self.try_send_option(&mut item) {
             Ok(true) => Ok(()),
             _ => Err(item.expect("it was not sent")),
         }
+    }
+
+    fn item(refusal: T) -> T {
+        refusal
     }
 }
 

@@ -43,6 +43,8 @@ impl<T> MutexDeque<T> {
 }
 
 impl<T: Send + 'static> TryPush<T> for MutexDeque<T> {
+    type Refusal = T;
+
     fn try_push(&mut self, item: T) -> Result<(), T> {
         let mut queue = self.queue.lock();
         if queue.len() == self.capacity {
@@ -50,6 +52,10 @@ impl<T: Send + 'static> TryPush<T> for MutexDeque<T> {
         }
         queue.push_back(item);
         Ok(())
+    }
+
+    fn item(refusal: T) -> T {
+        refusal
     }
 }
 

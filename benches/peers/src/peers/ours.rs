@@ -58,8 +58,14 @@ fn pulled<T: Send + 'static>(capacity: usize, linger: Duration) -> (Backpressure
 }
 
 impl<T: Send + 'static> TryPush<T> for BackpressureController<T> {
-    fn try_push(&mut self, item: T) -> Result<(), T> {
-        Self::try_push(self, item).map_err(PushError::into_inner)
+    type Refusal = PushError<T>;
+
+    fn try_push(&mut self, item: T) -> Result<(), Self::Refusal> {
+        Self::try_push(self, item)
+    }
+
+    fn item(refusal: Self::Refusal) -> T {
+        refusal.into_inner()
     }
 }
 

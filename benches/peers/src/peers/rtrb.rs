@@ -21,8 +21,15 @@ impl<T: Send + 'static> Queue<T> for Rtrb {
 }
 
 impl<T: Send + 'static> TryPush<T> for Producer<T> {
-    fn try_push(&mut self, item: T) -> Result<(), T> {
-        self.push(item).map_err(|PushError::Full(item)| item)
+    type Refusal = PushError<T>;
+
+    fn try_push(&mut self, item: T) -> Result<(), Self::Refusal> {
+        self.push(item)
+    }
+
+    fn item(refusal: Self::Refusal) -> T {
+        let PushError::Full(item) = refusal;
+        item
     }
 }
 

@@ -23,11 +23,17 @@ impl<T: Clone + Default + Send + Sync + 'static> Queue<T> for Thingbuf {
 }
 
 impl<T: Clone + Default + Send + Sync + 'static> TryPush<T> for Sender<T> {
-    fn try_push(&mut self, item: T) -> Result<(), T> {
-        self.try_send(item).map_err(|error| match error {
+    type Refusal = TrySendError<T>;
+
+    fn try_push(&mut self, item: T) -> Result<(), Self::Refusal> {
+        self.try_send(item)
+    }
+
+    fn item(refusal: Self::Refusal) -> T {
+        match refusal {
             TrySendError::Full(item) | TrySendError::Closed(item) => item,
             other => unreachable!("no such error as yet: {other}"),
-        })
+        }
     }
 }
 

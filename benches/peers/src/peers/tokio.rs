@@ -23,8 +23,14 @@ impl<T: Send + 'static> Queue<T> for Tokio {
 }
 
 impl<T: Send + 'static> TryPush<T> for mpsc::Sender<T> {
-    fn try_push(&mut self, item: T) -> Result<(), T> {
-        self.try_send(item).map_err(mpsc::error::TrySendError::into_inner)
+    type Refusal = mpsc::error::TrySendError<T>;
+
+    fn try_push(&mut self, item: T) -> Result<(), Self::Refusal> {
+        self.try_send(item)
+    }
+
+    fn item(refusal: Self::Refusal) -> T {
+        refusal.into_inner()
     }
 }
 

@@ -75,11 +75,11 @@ fn poll<S: TryPush<u64>>(senders: Vec<S>, mut receiver: impl Drain<u64>, items: 
     per_item(race(producers.chain([consumer])), total)
 }
 
-fn push_all(mut sender: impl TryPush<u64>, items: u64) {
+fn push_all<S: TryPush<u64>>(mut sender: S, items: u64) {
     let mut patience = Patience::default();
     for mut item in 0..items {
         while let Err(back) = sender.try_push(item) {
-            item = back;
+            item = S::item(back);
             patience.wait();
         }
         patience.reset();

@@ -66,7 +66,7 @@ fn push<Q: Queue<T>, T: Payload>(items: u64) -> f64 {
 
 fn fill<T>(sender: &mut impl TryPush<T>, items: impl Iterator<Item = T>) {
     for item in items {
-        assert!(black_box(sender.try_push(item)).is_ok(), "there is room");
+        assert!(black_box(sender.try_push(item).is_ok()), "there is room");
     }
 }
 
@@ -227,7 +227,7 @@ fn push_into<T: Payload>(queue: &BackpressureController<T>, items: u64) -> f64 {
         let supply = T::supply(items);
         let time = timed(|| {
             for item in supply {
-                assert!(black_box(queue.try_push(item)).is_ok(), "there is room");
+                assert!(black_box(queue.try_push(item).is_ok()), "there is room");
             }
         });
         drop(queue.purge());
