@@ -44,7 +44,7 @@ use crate::error::RefuseReason;
 use crate::ledger::{Ledger, Outcome, Refusals};
 use crate::receipt::{Fate, Receipt};
 use crate::ring::{HeadGuard, Ring, Word};
-pub(crate) use crate::ring::{Late, Miss};
+pub(crate) use crate::ring::{Late, Means, Miss};
 use crate::spread::Spread;
 use crate::state::{Levels, Machine, Posture, Reflex, Scale, State, StateCell, Transitions};
 use crate::sync::{Fault, fault};

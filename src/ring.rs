@@ -37,7 +37,7 @@ use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::{ptr, slice};
 
-pub(crate) use self::claim::{Claim, Late, Miss};
+pub(crate) use self::claim::{Claim, Late, Means, Miss};
 pub(crate) use self::head::{HeadGuard, Popped, Rotation};
 pub(crate) use self::place::{Shape, Word};
 use crate::panics::catch;

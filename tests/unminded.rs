@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use backpressure::{BackpressureController, Batch, Flusher, PushError, Strategy};
+use backpressure::{Admission, BackpressureController, Batch, Flusher, Loss, Pressure, PushError, Strategy};
 use support::{GUARD, rounds, within, workers};
 
 const PRODUCERS: u64 = 4;
@@ -61,6 +61,67 @@ fn whoever_else_comes_in_between_finds_a_full_buffer() {
     c.close();
     assert!(matches!(c.try_push(7), Err(PushError::Closed(7))));
     assert_eq!(c.snapshot().evicted, 50);
+}
+
+#[test]
+fn who_is_to_be_asked_is_asked_each_time() {
+    let (c, _flusher) = full(8);
+    let evens = Strategy::custom(
+        |item: &u64, _: &Pressure| {
+            if item % 2 == 0 { Admission::EvictOldest } else { Admission::Refuse }
+        },
+    );
+    let push = |n: u64| (0..n).for_each(|item| c.try_push(item).unwrap());
+    for _ in 0..3 {
+        push(2);
+        c.reconfigure(|changes| changes.strategy(evens.clone())).unwrap();
+        for item in 0..20 {
+            let pushed = c.try_push(item);
+            assert!(if item % 2 == 0 { pushed.is_ok() } else { matches!(pushed, Err(PushError::Full(_))) }, "{item}");
+        }
+        c.reconfigure(|changes| changes.strategy(Strategy::DropOldest)).unwrap();
+    }
+    assert_eq!(c.snapshot().evicted, 3 * (2 + 10));
+}
+
+#[test]
+fn one_that_evicts_all_the_time_leaves_the_sink_its_turn() {
+    const ITEMS: u64 = 50_000;
+    let delivered = within(GUARD, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let builder = BackpressureController::builder(CAPACITY).strategy(Strategy::DropOldest);
+            let c = builder.spawn(|_: Batch<u64>| async { Ok(()) }).unwrap();
+            for item in 0..ITEMS {
+                c.push(item).await.unwrap();
+            }
+            c.drain(Duration::MAX).await.delivered()
+        })
+    });
+    assert!(delivered > ITEMS / 4, "{delivered} of {ITEMS}");
+}
+
+/// A push from inside a hook evicts by its strategy where no hook would hear of it, and never where one would.
+#[test]
+fn a_hook_runs_inside_no_hook() {
+    for has_hook in [false, true] {
+        let builder = BackpressureController::builder(16).strategy(Strategy::DropOldest);
+        let builder = if has_hook { builder.on_loss(|_: Loss<u64>| {}) } else { builder };
+        let (other, _flusher) = builder.build(|_: Batch<u64>| async { Ok(()) }).unwrap();
+        let (stored, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let hook = {
+            let (other, stored, refused) = (other.clone(), Arc::clone(&stored), Arc::clone(&refused));
+            move |loss: Loss<u64>| {
+                let counter = if other.try_push(loss.item.unwrap()).is_ok() { &stored } else { &refused };
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let builder = BackpressureController::builder(1).strategy(Strategy::DropOldest).on_loss(hook);
+        let (c, _flusher) = builder.build(|_: Batch<u64>| async { Ok(()) }).unwrap();
+        (0..=50).for_each(|item| c.try_push(item).unwrap());
+        let told = [&stored, &refused].map(|counter| counter.load(Ordering::Relaxed));
+        assert_eq!((told, other.snapshot().evicted), if has_hook { ([16, 34], 0) } else { ([50, 0], 34) });
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::patience::Patience;
 use super::{Core, Hangar, Weigher};
 use crate::error::{PushError, RefuseReason};
-use crate::gate::{Claim, Evicted, Eviction, Key, Late, Locked, Merged, Miss, NoRoom, Parked, Tag, Wait};
+use crate::gate::{Claim, Evicted, Eviction, Key, Late, Locked, Means, Merged, Miss, NoRoom, Parked, Tag, Wait};
 use crate::state::Reflex;
 use crate::strategy::{Admission, Draw, Strategy};
 use crate::sync::Ordering;
@@ -50,7 +50,7 @@ impl<T> Core<T> {
     /// Stores an item, or decides by the strategy without waiting.
     #[inline(always)]
     pub(crate) fn try_push(&self, item: T) -> Result<(), PushError<T>> {
-        match self.claim() {
+        match self.claim(Means::Credit) {
             Ok(place) => {
                 self.fill(place, item);
                 Ok(())
@@ -162,7 +162,7 @@ impl<T> Core<T> {
     /// Stores an item if there is room, and if the strategy need not be asked; one that is not stored comes back weighed.
     #[inline]
     pub(crate) fn push(&self, item: T) -> Result<(), (T, Tag)> {
-        match self.claim() {
+        match self.claim(Means::Credit) {
             Ok(place) => {
                 self.fill(place, item);
                 Ok(())
@@ -174,8 +174,8 @@ impl<T> Core<T> {
 
     /// Claims a place by one swap at most, if there is room, if the strategy need not be asked, and if there is no weigher.
     #[inline(always)]
-    pub(crate) fn claim(&self) -> Result<Claim<'_, T, Hangar<T>>, Miss> {
-        if self.gate.is_direct() { self.gate.claim_at_once() } else { Err(Miss::Denied) }
+    pub(crate) fn claim(&self, by: Means) -> Result<Claim<'_, T, Hangar<T>>, Miss> {
+        if self.gate.is_direct() { self.gate.claim_at_once(by) } else { Err(Miss::Denied) }
     }
 
     /// Stores an item in a place that was claimed for it.

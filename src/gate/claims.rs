@@ -1,13 +1,13 @@
 //! Places that are claimed without the lock, for the floors above: the common way in.
 
-use super::{Desk, Gate, Late, Miss};
+use super::{Desk, Gate, Late, Means, Miss};
 use crate::ring;
 
 /// A place for an item that its holder has at hand.
 pub(crate) type Claim<'a, T, R> = ring::Claim<'a, T, Desk<T, R>>;
 
 impl<T, R> Gate<T, R> {
-    /// Claims the next place, if there is room; filling it may ask for [`alarm`](Self::alarm).
+    /// Claims the next place, if there is room or credit; filling it may ask for [`alarm`](Self::alarm).
     #[inline(always)]
     #[must_use]
     pub(crate) fn claim(&self) -> Option<Claim<'_, T, R>> {
@@ -16,8 +16,8 @@ impl<T, R> Gate<T, R> {
 
     /// The same by one swap at most.
     #[inline(always)]
-    pub(crate) fn claim_at_once(&self) -> Result<Claim<'_, T, R>, Miss> {
-        self.ring.claim_at_once()
+    pub(crate) fn claim_at_once(&self, by: Means) -> Result<Claim<'_, T, R>, Miss> {
+        self.ring.claim_at_once(by)
     }
 
     /// What is left to do for a claim that was late.

@@ -10,7 +10,7 @@ use tokio::task::coop;
 
 use crate::core::{Admitted, Core, Queued};
 use crate::error::{PushError, RefuseReason};
-use crate::gate::{Key, Late, Miss, Parked, Tag, Wait};
+use crate::gate::{Key, Late, Means, Miss, Parked, Tag, Wait};
 use crate::receipt::Receipt;
 use crate::time::{Tick, Timer, sooner};
 
@@ -97,7 +97,8 @@ impl<T> Offer<T> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), PushError<T>>> {
         match self.as_mut().project().fresh.take() {
-            Some(item) => match core.claim() {
+            // An eviction costs its task a turn: else one that evicts all the time would keep the sink off its thread.
+            Some(item) => match core.claim(Means::Room) {
                 Ok(place) => {
                     core.fill(place, item);
                     Poll::Ready(Ok(()))

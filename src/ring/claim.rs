@@ -43,6 +43,16 @@ pub(crate) enum Miss {
 pub(crate) struct Late {
     word: Word,
     has_lost: bool,
+    by: Means,
+}
+
+/// What a claim may be of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// Free places only.
+    Room,
+    /// The oldest item's place, too, if there is credit for it.
+    Credit,
 }
 
 impl<T, X> Ring<T, X> {
@@ -50,7 +60,7 @@ impl<T, X> Ring<T, X> {
     #[inline(always)]
     #[must_use]
     pub(crate) fn claim(&self) -> Option<Claim<'_, T, X>> {
-        match self.claim_at_once() {
+        match self.claim_at_once(Means::Credit) {
             Ok(claim) => Some(claim),
             Err(Miss::Denied) => None,
             Err(Miss::Late(late)) => self.claim_late(late),
@@ -60,11 +70,13 @@ impl<T, X> Ring<T, X> {
     /// The same by one swap at most. Not a loop: what a second turn would need cost every push, and every refused one, the saving
     /// of five registers, for which the swap waits.
     #[inline(always)]
-    pub(crate) fn claim_at_once(&self) -> Result<Claim<'_, T, X>, Miss> {
+    pub(crate) fn claim_at_once(&self, by: Means) -> Result<Claim<'_, T, X>, Miss> {
         let early = self.early_alarm();
         let word = self.tail();
-        if !word.is_plain() {
-            return Err(Miss::Late(Late { word, has_lost: false }));
+        let is_common = if by == Means::Room { word.is_bare() } else { word.is_plain() };
+        if !is_common {
+            let late = Miss::Late(Late { word, has_lost: false, by });
+            return Err(if word.is_on_credit() { Miss::Denied } else { late });
         }
         if !self.is_below(word, self.limit()) {
             return Err(Miss::Denied);
@@ -72,7 +84,7 @@ impl<T, X> Ring<T, X> {
         let next = self.shape.next(word);
         match self.swap_tail(word, next) {
             Ok(()) => Ok(Claim { ring: self, word, level: next, early }),
-            Err(word) => Err(Miss::Late(Late { word, has_lost: true })),
+            Err(word) => Err(Miss::Late(Late { word, has_lost: true, by })),
         }
     }
 
@@ -80,7 +92,7 @@ impl<T, X> Ring<T, X> {
     #[inline(never)]
     #[must_use]
     pub(crate) fn claim_late(&self, late: Late) -> Option<Claim<'_, T, X>> {
-        let Late { mut word, has_lost } = late;
+        let Late { mut word, has_lost, by } = late;
         let early = self.early_alarm();
         let mut backoff = Backoff::new();
         if has_lost {
@@ -89,7 +101,7 @@ impl<T, X> Ring<T, X> {
         loop {
             let limit = self.limit();
             let has_room = if word.is_plain() { self.is_below(word, limit) } else { self.has_room_slow(word, limit) };
-            if !has_room {
+            if !has_room || by == Means::Room && word.is_on_credit() {
                 return None;
             }
             let next = self.shape.next(word);

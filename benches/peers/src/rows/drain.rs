@@ -1,7 +1,5 @@
 //! A consumer alone: it takes out what lies there.
 
-use std::time::Duration;
-
 use backpressure::{BackpressureController, Batch};
 
 use super::enter;
@@ -56,22 +54,21 @@ fn drain<Q: Queue<T>, T: Payload>(items: u64) -> f64 {
 
 /// By the flusher, into a sink.
 fn flush<T: Payload>(items: u64) -> f64 {
-    per_item(best(PASSES, || flush_once::<T>(items)), items)
-}
-
-fn flush_once<T: Payload>(items: u64) -> Duration {
+    let runtime = one_thread();
     let builder = BackpressureController::builder(items as usize).fixed(BATCH, LINGER);
     let sink = |batch: Batch<T>| async move {
         look(&batch);
         Ok(())
     };
-    let (queue, flusher) = builder.build(sink).expect("valid settings");
-    for item in T::supply(items) {
-        assert!(queue.try_push(item).is_ok(), "there is room");
-    }
-    queue.close();
-    let runtime = one_thread();
-    let time = timed(|| runtime.block_on(flusher).expect("a runtime with time"));
-    assert_eq!(queue.snapshot().delivered, items);
-    time
+    let queue = builder.spawn_on(runtime.handle(), sink).expect("valid settings");
+    let pass = || {
+        for item in T::supply(items) {
+            assert!(queue.try_push(item).is_ok(), "there is room");
+        }
+        timed(|| {
+            let report = runtime.block_on(queue.flush());
+            assert_eq!((report.delivered, report.unsettled), (items, 0));
+        })
+    };
+    per_item(best(PASSES, pass), items)
 }
