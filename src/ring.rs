@@ -1,7 +1,7 @@
 //! A bounded multi-producer ring whose room ends only when it is given free: the only unsafe code of the crate.
 //!
 //! A push is one compare-and-swap on `tail`, a write in place and a release store. Producers compare `tail` with the
-//! published `limit = gone + capacity`; the consumer side works in bulk under the head lock. The capacity may change, in
+//! published `limit = gone + capacity`, and credit; the consumer side works in bulk under the head lock. The capacity may change, in
 //! `1 ..=` the number of slots that are not spare, under the head lock.
 //!
 //! Invariants that every `SAFETY` comment below cites:
@@ -19,7 +19,7 @@
 //! A shrink lowers the published limit. A producer that loaded the old one, and whose swap then finds the very word that it
 //! loaded before, still claims by the old bound, as if it had come just before the shrink. Its next claim follows a swap on
 //! `tail` that comes after the shrink, and so sees the new limit: one claim of each producer that was under way, and never
-//! above the highest limit that was ever published. `overhang` is how far that lies above the present one; what is inside is
+//! above the highest limit that was ever published, apart from what was lent. `overhang` is how far that lies above the present one; what is inside is
 //! at most `capacity + overhang`, and each place that is given free and not replaced lowers it. While there is an overhang,
 //! "full" under the head lock is final, as ever, but the tail is not frozen.
 
@@ -84,13 +84,13 @@ struct Slot<T> {
 struct Head<X> {
     /// The oldest place that was not taken.
     taken: Word,
-    /// The published limit.
+    /// The published limit, apart from what was lent.
     limit: Word,
     /// Places given free and not yet published.
     owed: u64,
     /// In `1 ..= max_capacity`.
     capacity: u64,
-    /// How far the highest limit that was ever published, or the level, lies above the limit: 0 unless the capacity has
+    /// How far the highest limit that was ever published, apart from what was lent, or the level, lies above the limit: 0 unless the capacity has
     /// shrunk.
     overhang: u64,
     /// Figures to be read without the lock are to be published with the limit.
@@ -163,10 +163,10 @@ impl<T, X> Ring<T, X> {
         self.most as usize
     }
 
-    /// Stores `item` if there is room; `Ok(true)` asks the caller to raise the alarm.
+    /// Stores `item` if there is room, or credit; `Ok(true)` asks the caller to raise the alarm.
     #[inline]
     pub(crate) fn push(&self, item: T) -> Result<bool, T> {
-        match self.claim() {
+        match self.claim(Means::Credit) {
             Some(claim) => Ok(claim.fill(item)),
             None => Err(item),
         }
@@ -337,7 +337,7 @@ impl<T, X> Ring<T, X> {
         }
     }
 
-    /// The test of the fast path: the word is bare.
+    /// The test of the fast path: the word is plain.
     #[inline(always)]
     fn is_below(&self, word: Word, limit: Word) -> bool {
         if fault(Fault::FullByEquality) {

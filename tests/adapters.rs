@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use backpressure::{
-    Admission, BackpressureController, Batches, LossReason, Pressure, PushError, PushSink, State, Strategy,
+    Admission, BackpressureController, Batch, Batches, LossReason, Pressure, PushError, PushSink, State, Strategy,
 };
 use futures::future::poll_fn;
 use futures::sink::{Sink, SinkExt};
@@ -338,4 +338,19 @@ fn a_loop_of_sends_that_find_no_room_leaves_the_thread_to_the_flusher() {
 fn a_sink_can_be_sent_and_named() {
     fn is<S: Sink<Token, Error = PushError<Token>> + Send + Sync + Unpin + std::fmt::Debug>() {}
     is::<PushSink<Token>>();
+}
+
+#[test]
+fn feeding_a_buffer_that_evicts_leaves_the_flusher_its_turn() {
+    const ITEMS: u64 = 50_000;
+    let delivered = paused(|| async {
+        let builder = BackpressureController::builder(100).strategy(Strategy::DropOldest);
+        let c = builder.spawn(|_: Batch<u64>| async { Ok(()) }).unwrap();
+        let mut sink = c.sink();
+        for item in 0..ITEMS {
+            sink.feed(item).await.unwrap();
+        }
+        c.snapshot().delivered
+    });
+    assert!(delivered > ITEMS / 4, "{delivered} of {ITEMS}");
 }

@@ -10,6 +10,7 @@ use tokio::task::coop;
 use crate::controller::BackpressureController;
 use crate::core::{Admitted, Core};
 use crate::error::{PushError, RefuseReason};
+use crate::gate::Means;
 use crate::push::Offer;
 
 impl<T> BackpressureController<T> {
@@ -123,7 +124,7 @@ impl<T> Sink<T> for PushSink<T> {
         if !this.own.is_none() {
             return Err(core.refuse(RefuseReason::Full, item));
         }
-        if let Err((item, tag)) = core.push(item) {
+        if let Err((item, tag)) = core.push(item, Means::Room) {
             let admitted = core.admit(item, tag);
             this.owes_turn = true;
             match admitted {

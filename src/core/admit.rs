@@ -62,12 +62,12 @@ impl<T> Core<T> {
 
     #[cold]
     fn try_push_late(&self, item: T, late: Late) -> Result<(), PushError<T>> {
-        self.store_late(item, late).or_else(|item| self.try_push_slow(item))
+        self.store_late(item, late, Means::Credit).or_else(|item| self.try_push_slow(item))
     }
 
     /// What is left to do for an item whose claim was late.
-    pub(crate) fn store_late(&self, item: T, late: Late) -> Result<(), T> {
-        match self.gate.claim_late(late) {
+    pub(crate) fn store_late(&self, item: T, late: Late, by: Means) -> Result<(), T> {
+        match self.gate.claim_late(late, by) {
             Some(place) => {
                 self.fill(place, item);
                 Ok(())
@@ -159,20 +159,20 @@ impl<T> Core<T> {
         }
     }
 
-    /// Stores an item if there is room, and if the strategy need not be asked; one that is not stored comes back weighed.
+    /// Stores an item if there is room, or credit, and if the strategy need not be asked; one that is not stored comes back weighed.
     #[inline]
-    pub(crate) fn push(&self, item: T) -> Result<(), (T, Tag)> {
-        match self.claim(Means::Credit) {
+    pub(crate) fn push(&self, item: T, by: Means) -> Result<(), (T, Tag)> {
+        match self.claim(by) {
             Ok(place) => {
                 self.fill(place, item);
                 Ok(())
             }
             Err(Miss::Denied) => self.weigh_in(item, None),
-            Err(Miss::Late(late)) => self.store_late(item, late).or_else(|item| self.weigh_in(item, None)),
+            Err(Miss::Late(late)) => self.store_late(item, late, by).or_else(|item| self.weigh_in(item, None)),
         }
     }
 
-    /// Claims a place by one swap at most, if there is room, if the strategy need not be asked, and if there is no weigher.
+    /// Claims a place by one swap at most, if there is room, or credit, if the strategy need not be asked, and if there is no weigher.
     #[inline(always)]
     pub(crate) fn claim(&self, by: Means) -> Result<Claim<'_, T, Hangar<T>>, Miss> {
         if self.gate.is_direct() { self.gate.claim_at_once(by) } else { Err(Miss::Denied) }

@@ -10,8 +10,8 @@ impl<T, R> Gate<T, R> {
     /// Claims the next place, if there is room or credit; filling it may ask for [`alarm`](Self::alarm).
     #[inline(always)]
     #[must_use]
-    pub(crate) fn claim(&self) -> Option<Claim<'_, T, R>> {
-        self.ring.claim()
+    pub(crate) fn claim(&self, by: Means) -> Option<Claim<'_, T, R>> {
+        self.ring.claim(by)
     }
 
     /// The same by one swap at most.
@@ -22,7 +22,7 @@ impl<T, R> Gate<T, R> {
 
     /// What is left to do for a claim that was late.
     #[must_use]
-    pub(crate) fn claim_late(&self, late: Late) -> Option<Claim<'_, T, R>> {
-        self.ring.claim_late(late)
+    pub(crate) fn claim_late(&self, late: Late, by: Means) -> Option<Claim<'_, T, R>> {
+        self.ring.claim_late(late, by)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::{Claim, Desk, Effects, Gate, Locked, Tag};
+use super::{Claim, Desk, Effects, Gate, Locked, Means, Tag};
 use crate::ledger::Outcome;
 use crate::ring::{HeadGuard, Popped, Rotation};
 use crate::state::Reflex;
@@ -72,9 +72,10 @@ impl<T, R> Gate<T, R> {
         let mut backoff = Backoff::patient();
         while !backoff.is_exhausted() {
             if self.ring.has_credit() {
-                if let Some(claim) = self.ring.claim() {
+                if let Some(claim) = self.ring.claim(Means::Credit) {
                     return Some(Eviction::Unlocked(claim));
                 }
+                backoff.spin();
             } else if let Some(head) = self.ring.try_lock_to_evict() {
                 return Self::rotation(head).map(Eviction::Locked);
             } else {

@@ -22,7 +22,7 @@ use std::task::{Wake, Waker};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use super::{Effects, Evicted, Gate, Key, NoRoom, Parked, Stock, Tag, Wait};
+use super::{Effects, Evicted, Gate, Key, Means, NoRoom, Parked, Stock, Tag, Wait};
 use crate::ledger::Outcome;
 use crate::state::{Levels, Posture, Reflex, Watermarks};
 use crate::sync::Model;
@@ -107,7 +107,7 @@ impl Rig {
     }
 
     fn push(&self, item: u32) -> bool {
-        let Some(place) = self.gate.claim() else { return false };
+        let Some(place) = self.gate.claim(Means::Credit) else { return false };
         if place.fill(item) {
             self.apply(self.gate.alarm());
         }

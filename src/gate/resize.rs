@@ -47,7 +47,7 @@ impl<T, R> Locked<'_, T, R> {
 #[cfg(all(test, not(backpressure_loom)))]
 mod tests {
     use super::*;
-    use crate::gate::{Gate, Stock};
+    use crate::gate::{Gate, Means, Stock};
     use crate::state::State;
     use crate::time::Clock;
 
@@ -56,7 +56,7 @@ mod tests {
         let marks = |low, high| Watermarks::new(low, high).expect("valid");
         let gate =
             Gate::new(100, Levels::new(marks(0.5, 0.8), 100, 1), Stock::Minded, Clock::start(), ()).expect("memory");
-        assert!((0..8).all(|item: u32| gate.claim().map(|place| place.fill(item)).is_some()));
+        assert!((0..8).all(|item: u32| gate.claim(Means::Room).map(|place| place.fill(item)).is_some()));
         let mut locked = gate.lock();
         locked.set_capacity(4);
         locked.set_levels(marks(0.1, 0.2), 1);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::volume::{Unfit, Volume};
-use super::{Claim, Effects, Evicted, Gate, Limits, Locked, Tag};
+use super::{Claim, Effects, Evicted, Gate, Limits, Locked, Means, Tag};
 use crate::ledger::{Outcome, Weights};
 use crate::ring::{Popped, Word};
 use crate::sync::{Fault, fault};
@@ -67,7 +67,7 @@ impl<T, R> Gate<T, R> {
     #[inline(always)]
     pub(crate) fn claim_sized(&self, size: u64) -> Result<SizedClaim<'_, T, R>, Misfit> {
         let Some(volume) = &self.volume else {
-            return self.claim().map(|place| SizedClaim { place, size, level: None }).ok_or(Misfit::Known);
+            return self.claim(Means::Room).map(|place| SizedClaim { place, size, level: None }).ok_or(Misfit::Known);
         };
         if !self.ring.had_room() {
             return Err(Misfit::Known);
@@ -75,7 +75,7 @@ impl<T, R> Gate<T, R> {
         match volume.claim(size) {
             Ok(inside) => {
                 let early = fault(Fault::VolumeAlarmEarly).then(|| volume.is_due(inside));
-                let place = self.ring.claim().ok_or(Misfit::NoPlace)?;
+                let place = self.ring.claim(Means::Room).ok_or(Misfit::NoPlace)?;
                 Ok(SizedClaim { place, size, level: Some(Level { volume, inside, early }) })
             }
             Err(Unfit::News) => Err(Misfit::Short),

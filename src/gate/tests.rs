@@ -8,7 +8,7 @@ use crate::state::Watermarks;
 fn gate(capacity: usize, items: u32) -> Gate<u32, ()> {
     let marks = Watermarks::new(0.99, 1.0).expect("valid");
     let gate = Gate::new(capacity, Levels::new(marks, capacity, 1), Stock::Minded, Clock::start(), ()).expect("memory");
-    assert!((0..items).all(|item| gate.claim().map(|place| place.fill(item)).is_some()));
+    assert!((0..items).all(|item| gate.claim(Means::Room).map(|place| place.fill(item)).is_some()));
     let _ = gate.alarm();
     gate
 }
@@ -93,7 +93,7 @@ fn a_place_that_comes_back_is_the_waiters_before_anyone_sees_it() {
     let mut locked = gate.lock();
     locked.park(one(7), noop());
     locked.release(1, 0);
-    assert!(gate.claim().is_none());
+    assert!(gate.claim(Means::Room).is_none());
     let effects = locked.finish();
     assert_eq!((effects.wakers.len(), gate.len()), (1, 1));
 }

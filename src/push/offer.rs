@@ -166,7 +166,7 @@ impl<T> Offer<T> {
         late: Late,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), PushError<T>>> {
-        if let Err(item) = core.store_late(item, late) {
+        if let Err(item) = core.store_late(item, late, Means::Room) {
             self.poll_first(core, item, None, cx)
         } else {
             Poll::Ready(Ok(()))

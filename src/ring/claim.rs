@@ -33,7 +33,7 @@ impl<T, X> Claim<'_, T, X> {
 
 /// Why there was no place at the first look.
 pub(crate) enum Miss {
-    /// Full; or whoever stands above the ring decides otherwise.
+    /// Full, also if what is left is credit and that was not asked for; or whoever stands above the ring decides otherwise.
     Denied,
     /// Another claim came first, a permit is out or the intake is shut: outside the fast way, there is more to look at.
     Late(Late),
@@ -43,7 +43,6 @@ pub(crate) enum Miss {
 pub(crate) struct Late {
     word: Word,
     has_lost: bool,
-    by: Means,
 }
 
 /// What a claim may be of.
@@ -59,11 +58,11 @@ impl<T, X> Ring<T, X> {
     /// Claims the next place, if there is room, or credit for the oldest item's.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn claim(&self) -> Option<Claim<'_, T, X>> {
-        match self.claim_at_once(Means::Credit) {
+    pub(crate) fn claim(&self, by: Means) -> Option<Claim<'_, T, X>> {
+        match self.claim_at_once(by) {
             Ok(claim) => Some(claim),
             Err(Miss::Denied) => None,
-            Err(Miss::Late(late)) => self.claim_late(late),
+            Err(Miss::Late(late)) => self.claim_late(late, by),
         }
     }
 
@@ -73,10 +72,8 @@ impl<T, X> Ring<T, X> {
     pub(crate) fn claim_at_once(&self, by: Means) -> Result<Claim<'_, T, X>, Miss> {
         let early = self.early_alarm();
         let word = self.tail();
-        let is_common = if by == Means::Room { word.is_bare() } else { word.is_plain() };
-        if !is_common {
-            let late = Miss::Late(Late { word, has_lost: false, by });
-            return Err(if word.is_on_credit() { Miss::Denied } else { late });
+        if !(if by == Means::Room { word.is_bare() } else { word.is_plain() }) {
+            return Err(Miss::Late(Late { word, has_lost: false }));
         }
         if !self.is_below(word, self.limit()) {
             return Err(Miss::Denied);
@@ -84,15 +81,15 @@ impl<T, X> Ring<T, X> {
         let next = self.shape.next(word);
         match self.swap_tail(word, next) {
             Ok(()) => Ok(Claim { ring: self, word, level: next, early }),
-            Err(word) => Err(Miss::Late(Late { word, has_lost: true, by })),
+            Err(word) => Err(Miss::Late(Late { word, has_lost: true })),
         }
     }
 
     #[cold]
     #[inline(never)]
     #[must_use]
-    pub(crate) fn claim_late(&self, late: Late) -> Option<Claim<'_, T, X>> {
-        let Late { mut word, has_lost, by } = late;
+    pub(crate) fn claim_late(&self, late: Late, by: Means) -> Option<Claim<'_, T, X>> {
+        let Late { mut word, has_lost } = late;
         let early = self.early_alarm();
         let mut backoff = Backoff::new();
         if has_lost {

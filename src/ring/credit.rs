@@ -10,7 +10,7 @@
 use super::{HeadGuard, MAX_CAPACITY, Ring, Word};
 use crate::sync::{Fault, Ordering, fault, mark};
 
-/// Enough to spread the cost of the lock; each eviction on credit leaves two steps to whoever calls it in.
+/// Enough to spread the cost of the lock; each costs a look at its slot, by whoever lends it.
 const CREDIT: usize = 64;
 
 /// The spare slots take at most this many bytes.

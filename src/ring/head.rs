@@ -114,7 +114,8 @@ impl<T, X> HeadGuard<'_, T, X> {
             let is_frozen = is_settled && word.reserved() == 0 && !word.place().is_before(self.head.limit);
             if is_frozen || fault(Fault::StoreWithPermits) && self.ring.room(word, self.head.limit) <= 0 {
                 // Ordering: Release, partner of the Acquire of later swaps. A store is enough: full by every limit that
-                // was ever published, with nothing reserved, and the head lock held, freezes the tail. It saves 0.5 ns
+                // was ever published, with nothing reserved, and the head lock held, freezes the tail. A limit that was lent is
+                // not for a word without the bit: whoever sees that word sees a limit that came later. It saves 0.5 ns
                 // of an eviction.
                 self.ring.tail.store(next.raw(), Ordering::Release);
             } else if let Err(now) = self.ring.swap_tail(word, next) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{HeadGuard, Popped, Ring};
+use super::{HeadGuard, Means, Popped, Ring};
 use crate::sync::{Fault, Model, Ordering, explore, must_fail};
 
 impl<T, X> Ring<T, X> {
@@ -207,7 +207,7 @@ fn late_on_credit() {
     assert!([0, 1].into_iter().all(|item| ring.push(item).is_ok()));
     let evict = |item| ring.push(item).map(drop).or_else(|item| ring.lock().rotate(item).map(drop)).is_ok();
     assert!(evict(2) && evict(3));
-    let claim = || ring.claim().map(|claim| claim.word);
+    let claim = || ring.claim(Means::Credit).map(|claim| claim.word);
     let late = claim().unwrap_or_else(|| {
         assert!(evict(4), "under the lock, which leaves credit");
         claim().expect("for what is written")

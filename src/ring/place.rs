@@ -9,10 +9,10 @@
 //! ```
 //!
 //! CREDIT says that a claim may displace the oldest item. It lies below the place and tells two words of one place apart, so a
-//! test of room looks at it as little as at anything else.
+//! test of room need not look at it.
 //! `index` is the slot, `b` the fewest bits that hold `0 ..= slots - 1`, and `lap` counts the times round. A place
 //! stands at the top, so that it wraps without touching a flag, and after at least 2^36 pushes, so that a producer that
-//! was preempted between its load and its swap never meets its own word again. Room and wake-up tests are one wrapping
+//! was preempted between its load and its swap does not meet its own word again in minutes. Room and wake-up tests are one wrapping
 //! subtraction of packed words: nothing is unpacked on the push path (worth 0.4 ns).
 
 /// Bits of the count of reserved places: holds `0 ..= MAX_CAPACITY`.
@@ -62,7 +62,7 @@ impl Word {
         self.0 & CREDIT != 0
     }
 
-    /// There is no room to be had by a claim, whatever the limit: the intake is shut, or what is left is credit.
+    /// There is no room, whatever the limit: the intake is shut, or what is left is credit.
     #[inline(always)]
     pub(super) const fn is_shut(self) -> bool {
         self.0 & (CLOSED | CREDIT) != 0
@@ -117,7 +117,8 @@ impl Word {
         Self(self.0.wrapping_add(n << PLACE_SHIFT))
     }
 
-    /// Whether this place comes before `other`; both are plain, and less than 2^36 apart.
+    /// Whether this place comes before `other`; both are plain, less than 2^36 apart, and not the same place once without and
+    /// once with credit, which no claim compares: a limit with credit is of a later tail than a word without.
     #[inline(always)]
     pub(crate) const fn is_before(self, other: Self) -> bool {
         (other.0.wrapping_sub(self.0) as i64) > 0

@@ -148,11 +148,6 @@ fn credit_ends_with_the_close() {
 }
 
 #[test]
-fn credit_outlives_a_close_that_ignores_it() {
-    must_fail(Fault::CreditKept, evictor_and_close);
-}
-
-#[test]
 fn permits_and_bulk_claims_leave_credit_alone() {
     explore(credit_is_no_room);
 }
