@@ -33,9 +33,10 @@ impl<T, X> Claim<'_, T, X> {
 
 /// Why there was no place at the first look.
 pub(crate) enum Miss {
-    /// Full, also if what is left is credit and that was not asked for; or whoever stands above the ring decides otherwise.
+    /// Full; or whoever stands above the ring decides otherwise.
     Denied,
-    /// Another claim came first, a permit is out or the intake is shut: outside the fast way, there is more to look at.
+    /// Another claim came first, a permit is out, the intake is shut, or there is credit that was not asked for: outside the fast
+    /// way, there is more to look at.
     Late(Late),
 }
 

@@ -8,8 +8,8 @@
 //!  \______ place: 37 bits __________/
 //! ```
 //!
-//! CREDIT says that a claim may displace the oldest item. It lies below the place and tells two words of one place apart, so a
-//! test of room need not look at it.
+//! CREDIT says that a claim may displace the oldest item. It lies below the place, so a test of room need not look at it.
+//!
 //! `index` is the slot, `b` the fewest bits that hold `0 ..= slots - 1`, and `lap` counts the times round. A place
 //! stands at the top, so that it wraps without touching a flag, and after at least 2^36 pushes, so that a producer that
 //! was preempted between its load and its swap does not meet its own word again in minutes. Room and wake-up tests are one wrapping
