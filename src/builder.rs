@@ -304,8 +304,8 @@ impl<T> Builder<T> {
     /// take it back, as [`Refused`](crate::LossReason::Refused): from a stream, or out of a `push_all` that samples.
     ///
     /// It runs on the producer that evicts, on the flusher, or on whoever drops the flusher, after the counter has moved
-    /// and outside all locks. Its panics are caught and counted. A push from inside it never evicts from a controller that has a
-    /// hook, this one or another: no hook runs inside a hook. A controller that it owns would never be freed: give it a [`WeakController`](crate::WeakController).
+    /// and outside all locks. Its panics are caught and counted. A push from inside it, into whichever
+    /// controller, never evicts. A controller that it owns would never be freed: give it a [`WeakController`](crate::WeakController).
     pub fn on_loss(mut self, hook: impl Fn(Loss<T>) + Send + Sync + 'static) -> Self {
         self.on_loss = Some(Box::new(hook));
         self

@@ -41,7 +41,7 @@ use self::fit::Asked;
 use self::levers::Levers;
 pub(crate) use self::levers::Settings;
 pub use self::loss::Loss;
-pub(crate) use self::loss::LossHook;
+pub(crate) use self::loss::{LossHook, means_here};
 pub(crate) use self::pulled::Returned;
 pub(crate) use self::retries::Retries;
 pub(crate) use self::settle::{End, Left};

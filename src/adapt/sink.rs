@@ -124,7 +124,7 @@ impl<T> Sink<T> for PushSink<T> {
         if !this.own.is_none() {
             return Err(core.refuse(RefuseReason::Full, item));
         }
-        if let Err((item, tag)) = core.push(item, Means::Room) {
+        if let Err((item, tag)) = core.push(item, || Means::Room) {
             let admitted = core.admit(item, tag);
             this.owes_turn = true;
             match admitted {

@@ -4,7 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::patience::Patience;
-use super::{Core, Hangar, Weigher};
+use super::{Core, Hangar, Weigher, loss};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{Claim, Evicted, Eviction, Key, Late, Locked, Means, Merged, Miss, NoRoom, Parked, Tag, Wait};
 use crate::state::Reflex;
@@ -50,7 +50,7 @@ impl<T> Core<T> {
     /// Stores an item, or decides by the strategy without waiting.
     #[inline(always)]
     pub(crate) fn try_push(&self, item: T) -> Result<(), PushError<T>> {
-        match self.claim(Means::Credit) {
+        match self.claim(loss::means_here) {
             Ok(place) => {
                 self.fill(place, item);
                 Ok(())
@@ -62,7 +62,7 @@ impl<T> Core<T> {
 
     #[cold]
     fn try_push_late(&self, item: T, late: Late) -> Result<(), PushError<T>> {
-        self.store_late(item, late, Means::Credit).or_else(|item| self.try_push_slow(item))
+        self.store_late(item, late, loss::means_here()).or_else(|item| self.try_push_slow(item))
     }
 
     /// What is left to do for an item whose claim was late.
@@ -102,7 +102,7 @@ impl<T> Core<T> {
     /// Not cold: where an evicted item is minded it is the common way, else once for many. With a weigher nobody gets here.
     #[inline(never)]
     fn try_evict(&self, item: T) -> Result<(), PushError<T>> {
-        if self.is_in_hook() {
+        if loss::is_in_hook() {
             return self.try_evict_slow(item);
         }
         match self.gate.try_eviction() {
@@ -161,20 +161,20 @@ impl<T> Core<T> {
 
     /// Stores an item if there is room, or credit, and if the strategy need not be asked; one that is not stored comes back weighed.
     #[inline]
-    pub(crate) fn push(&self, item: T, by: Means) -> Result<(), (T, Tag)> {
-        match self.claim(by) {
+    pub(crate) fn push(&self, item: T, by: impl Fn() -> Means) -> Result<(), (T, Tag)> {
+        match self.claim(&by) {
             Ok(place) => {
                 self.fill(place, item);
                 Ok(())
             }
             Err(Miss::Denied) => self.weigh_in(item, None),
-            Err(Miss::Late(late)) => self.store_late(item, late, by).or_else(|item| self.weigh_in(item, None)),
+            Err(Miss::Late(late)) => self.store_late(item, late, by()).or_else(|item| self.weigh_in(item, None)),
         }
     }
 
     /// Claims a place by one swap at most, if there is room, or credit, if the strategy need not be asked, and if there is no weigher.
     #[inline(always)]
-    pub(crate) fn claim(&self, by: Means) -> Result<Claim<'_, T, Hangar<T>>, Miss> {
+    pub(crate) fn claim(&self, by: impl FnOnce() -> Means) -> Result<Claim<'_, T, Hangar<T>>, Miss> {
         if self.gate.is_direct() { self.gate.claim_at_once(by) } else { Err(Miss::Denied) }
     }
 
@@ -291,7 +291,7 @@ impl<T> Core<T> {
     }
 
     fn evict(&self, item: T, tag: Tag) -> Admitted<T> {
-        if self.is_in_hook() {
+        if loss::is_in_hook() {
             return self.store_or_refuse(item, tag);
         }
         if self.weigher.is_some() {
@@ -349,7 +349,7 @@ impl<T> Core<T> {
 
     /// Stores an item that a sample has kept; without room it may share the youngest one's place.
     fn keep(&self, mut item: T, mut tag: Tag, draw: Draw, shares: bool) -> Admitted<T> {
-        if !shares || self.is_in_hook() {
+        if !shares || loss::is_in_hook() {
             return self.store_or_refuse(item, tag);
         }
         let mut patience = Patience::new();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::Core;
 use crate::error::{LossReason, RefuseReason};
+use crate::gate::Means;
 use crate::sync::thread_local;
 
 /// An accepted item that was not delivered, or one that was refused where no caller could take it back, on its way to
@@ -44,12 +45,17 @@ pub(super) fn minds_evicted<T>(hook: Option<&LossHook<T>>) -> bool {
     hook.is_some() || mem::needs_drop::<T>()
 }
 
-impl<T> Core<T> {
-    /// Whether this thread runs a loss hook, and an eviction would run one inside it.
-    pub(super) fn is_in_hook(&self) -> bool {
-        self.on_loss.is_some() && IN_HOOK.try_with(Cell::get).unwrap_or(false)
-    }
+/// Whether this thread runs a loss hook: a push from inside one never evicts.
+pub(super) fn is_in_hook() -> bool {
+    IN_HOOK.try_with(Cell::get).unwrap_or(false)
+}
 
+/// What a push that need not leave others their turn may claim.
+pub(crate) fn means_here() -> Means {
+    if is_in_hook() { Means::Room } else { Means::Credit }
+}
+
+impl<T> Core<T> {
     /// Hands an item that was counted as lost to the hook; without one it is dropped. Runs outside all locks.
     pub(super) fn lose(&self, item: Option<T>, reason: LossReason, error: Option<Arc<dyn Error + Send + Sync>>) {
         let Some(hook) = &self.on_loss else {

@@ -16,7 +16,7 @@ impl<T, R> Gate<T, R> {
 
     /// The same by one swap at most.
     #[inline(always)]
-    pub(crate) fn claim_at_once(&self, by: Means) -> Result<Claim<'_, T, R>, Miss> {
+    pub(crate) fn claim_at_once(&self, by: impl FnOnce() -> Means) -> Result<Claim<'_, T, R>, Miss> {
         self.ring.claim_at_once(by)
     }
 

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::verdict;
-use crate::core::{Admitted, Core, Queued};
+use crate::core::{Admitted, Core, Queued, means_here};
 use crate::error::{PushError, RefuseReason};
-use crate::gate::{Means, Parked, Wait};
+use crate::gate::{Parked, Wait};
 use crate::thread::{may_block, waker};
 use crate::time::{ThreadDeadline, park_thread, sooner};
 
 /// Pushes an item; the thread is parked while the strategy waits, for `limit` at most.
 pub(crate) fn push_blocking<T>(core: &Core<T>, item: T, limit: Option<Duration>) -> Result<(), PushError<T>> {
-    let Err((item, tag)) = core.push(item, Means::Credit) else { return Ok(()) };
+    let Err((item, tag)) = core.push(item, means_here) else { return Ok(()) };
     let (item, tag, limit) = match core.admit(item, tag) {
         Admitted::Stored => return Ok(()),
         Admitted::Refused(error) => return Err(error),

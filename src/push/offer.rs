@@ -98,7 +98,7 @@ impl<T> Offer<T> {
     ) -> Poll<Result<(), PushError<T>>> {
         match self.as_mut().project().fresh.take() {
             // An eviction costs its task a turn: else one that evicts all the time would keep the sink off its thread.
-            Some(item) => match core.claim(Means::Room) {
+            Some(item) => match core.claim(|| Means::Room) {
                 Ok(place) => {
                     core.fill(place, item);
                     Poll::Ready(Ok(()))

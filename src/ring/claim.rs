@@ -60,20 +60,20 @@ impl<T, X> Ring<T, X> {
     #[inline(always)]
     #[must_use]
     pub(crate) fn claim(&self, by: Means) -> Option<Claim<'_, T, X>> {
-        match self.claim_at_once(by) {
+        match self.claim_at_once(|| by) {
             Ok(claim) => Some(claim),
             Err(Miss::Denied) => None,
             Err(Miss::Late(late)) => self.claim_late(late, by),
         }
     }
 
-    /// The same by one swap at most. Not a loop: what a second turn would need cost every push, and every refused one, the saving
+    /// The same by one swap at most; `by` is asked only where there is credit. Not a loop: what a second turn would need cost every push, and every refused one, the saving
     /// of five registers, for which the swap waits.
     #[inline(always)]
-    pub(crate) fn claim_at_once(&self, by: Means) -> Result<Claim<'_, T, X>, Miss> {
+    pub(crate) fn claim_at_once(&self, by: impl FnOnce() -> Means) -> Result<Claim<'_, T, X>, Miss> {
         let early = self.early_alarm();
         let word = self.tail();
-        if !(if by == Means::Room { word.is_bare() } else { word.is_plain() }) {
+        if !word.is_plain() || word.is_on_credit() && by() == Means::Room {
             return Err(Miss::Late(Late { word, has_lost: false }));
         }
         if !self.is_below(word, self.limit()) {

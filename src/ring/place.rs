@@ -90,12 +90,6 @@ impl Word {
         self.0 & (CLOSED | RESERVED) == 0
     }
 
-    /// The word is its place.
-    #[inline(always)]
-    pub(super) const fn is_bare(self) -> bool {
-        self.0 & LOW == 0
-    }
-
     pub(super) const fn closed(self) -> Self {
         Self(self.0 | CLOSED)
     }
