@@ -305,7 +305,8 @@ impl<T> Builder<T> {
     ///
     /// It runs on the producer that evicts, on the flusher, or on whoever drops the flusher, after the counter has moved
     /// and outside all locks. Its panics are caught and counted. A push from inside it, into whichever
-    /// controller, never evicts. A controller that it owns would never be freed: give it a [`WeakController`](crate::WeakController).
+    /// controller, never evicts. A controller that it owns would never be freed: give it a
+    /// [`WeakController`](crate::WeakController).
     pub fn on_loss(mut self, hook: impl Fn(Loss<T>) + Send + Sync + 'static) -> Self {
         self.on_loss = Some(Box::new(hook));
         self

@@ -1,27 +1,29 @@
 //! A bounded multi-producer ring whose room ends only when it is given free: the only unsafe code of the crate.
 //!
 //! A push is one compare-and-swap on `tail`, a write in place and a release store. Producers compare `tail` with the
-//! published `limit = gone + capacity`, and credit; the consumer side works in bulk under the head lock. The capacity may change, in
-//! `1 ..=` the number of slots that are not spare, under the head lock.
+//! published `limit = gone + capacity`, and credit; the consumer side works in bulk under the head lock. The capacity may
+//! change, in `1 ..=` the number of slots that are not spare, under the head lock.
 //!
 //! Invariants that every `SAFETY` comment below cites:
 //!
 //! - **R1** `gone <= taken <= place`, and `place + reserved <= gone + slots`. [`HeadGuard::free`] moves `gone`, and it
-//!   checks that `gone` stays behind `taken`; [`Rotation::rotate`] moves both by one, `call_in` by what went on credit. Only [`HeadGuard::set_capacity`] moves
-//!   the capacity, and it checks that it stays within the slots. So no limit, old or new, was ever above `gone + slots`.
+//!   checks that `gone` stays behind `taken`; [`Rotation::rotate`] moves both by one, `call_in` by what went on credit. Only
+//!   [`HeadGuard::set_capacity`] moves the capacity, and it checks that it stays within the slots; `lend` lends at most the
+//!   spare ones. So no limit, old, new or lent, was ever above `gone + slots`.
 //! - **R2** The slot of place `p` is vacant once `taken > p - slots`. With R1 every place below a limit has a vacant slot,
 //!   and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
 //! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word. A swap
-//!   below the limit claims a free place, or one that was lent, [`Ring::send`] a reserved one, and it checks that there is one.
+//!   below the limit claims a free place, or one that was lent: only while it is, since a word of `tail` without the CREDIT
+//!   bit comes with a limit that is not lent. [`Ring::send`] claims a reserved one, and checks that there is one.
 //! - **R4** A slot whose turn word is the mark of a place that was not taken holds its item. Only whoever holds the head lock
 //!   moves it out.
 //!
 //! A shrink lowers the published limit. A producer that loaded the old one, and whose swap then finds the very word that it
 //! loaded before, still claims by the old bound, as if it had come just before the shrink. Its next claim follows a swap on
 //! `tail` that comes after the shrink, and so sees the new limit: one claim of each producer that was under way, and never
-//! above the highest limit that was ever published, apart from what was lent. `overhang` is how far that lies above the present one; what is inside is
-//! at most `capacity + overhang`, and each place that is given free and not replaced lowers it. While there is an overhang,
-//! "full" under the head lock is final, as ever, but the tail is not frozen.
+//! above the highest limit that was ever published, apart from what was lent. `overhang` is how far that lies above the
+//! present one; what is inside is at most `capacity + overhang`, and each place that is given free and not replaced lowers it.
+//! While there is an overhang, "full" under the head lock is final, as ever, but the tail is not frozen.
 
 mod claim;
 mod credit;

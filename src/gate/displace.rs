@@ -55,7 +55,9 @@ impl<T, R> Eviction<'_, T, R> {
             Self::Locked(mut rotation) => {
                 // The depth is what it was, so there is no peak to note.
                 rotation.ledger.total.lost.evicted += 1;
-                let (victim, alarm) = rotation.rotate(item);
+                // Only where every push that finds no room evicts may the next ones do so unasked.
+                let lends = rotation.posture.reflex == Reflex::Evict;
+                let (victim, alarm) = rotation.rotate(item, lends);
                 (Some(victim), alarm)
             }
         }
@@ -98,9 +100,7 @@ impl<T, R> Gate<T, R> {
         if head.is_concerned() {
             return None;
         }
-        // Only where every push that finds no room evicts may the next ones do so unasked.
-        let lends = head.posture.reflex == Reflex::Evict;
-        head.rotation(lends)
+        head.rotation()
     }
 }
 

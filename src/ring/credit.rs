@@ -52,8 +52,9 @@ impl<T, X> HeadGuard<'_, T, X> {
             tail.store(word.off_credit().raw(), Ordering::Release);
             word.off_credit()
         } else {
+            let bit = Word::ZERO.on_credit().raw();
             // Ordering: AcqRel, part of the chain on `tail`: whoever sees the bit cleared sees the limit lowered.
-            Word::from_raw(tail.fetch_and(Word::CREDIT_ENDS, Ordering::AcqRel)).off_credit()
+            Word::from_raw(tail.fetch_and(!bit, Ordering::AcqRel)).off_credit()
         };
         let displaced = self.ring.shape.distance(self.head.limit, word) as u64;
         self.head.credit = false;

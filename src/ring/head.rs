@@ -385,17 +385,14 @@ impl<T, X> HeadGuard<'_, T, X> {
 
 /// The head lock of a full ring, to displace the oldest item in one step.
 #[must_use = "it is to be used for an item"]
-pub(crate) struct Rotation<'a, T, X> {
-    head: HeadGuard<'a, T, X>,
-    lends: bool,
-}
+pub(crate) struct Rotation<'a, T, X>(HeadGuard<'a, T, X>);
 
 impl<'a, T, X> HeadGuard<'a, T, X> {
     /// `None` if that is not all there is to do: there is room or a permit, nothing is buffered or the oldest not written, the
-    /// intake is shut, the capacity has shrunk. `lends` is whether whoever finds no room next may displace an item unasked.
+    /// intake is shut, the capacity has shrunk.
     #[inline(always)]
-    pub(crate) fn rotation(self, lends: bool) -> Option<Rotation<'a, T, X>> {
-        if self.can_rotate() { Some(Rotation { head: self, lends }) } else { None }
+    pub(crate) fn rotation(self) -> Option<Rotation<'a, T, X>> {
+        if self.can_rotate() { Some(Rotation(self)) } else { None }
     }
 
     #[inline(always)]
@@ -442,23 +439,25 @@ impl<T, X> Deref for Rotation<'_, T, X> {
     type Target = X;
 
     fn deref(&self) -> &X {
-        &self.head
+        &self.0
     }
 }
 
 impl<T, X> DerefMut for Rotation<'_, T, X> {
     fn deref_mut(&mut self) -> &mut X {
-        &mut self.head
+        &mut self.0
     }
 }
 
 impl<T, X> Rotation<'_, T, X> {
-    /// Stores `item` for the oldest one, which comes back; and whether to raise the alarm.
+    /// Stores `item` for the oldest one, which comes back; and whether to raise the alarm. `lends` if whoever finds no room next may
+    /// displace another one unasked.
     #[inline(always)]
-    pub(crate) fn rotate(mut self, item: T) -> (T, bool) {
-        let (victim, level) = self.head.rotate_full(item, self.lends);
-        let ring = self.head.ring;
-        drop(self);
+    pub(crate) fn rotate(self, item: T, lends: bool) -> (T, bool) {
+        let Self(mut head) = self;
+        let (victim, level) = head.rotate_full(item, lends);
+        let ring = head.ring;
+        drop(head);
         (victim, ring.is_due(level))
     }
 }

@@ -72,11 +72,8 @@ impl Word {
         Self(self.0 | CREDIT)
     }
 
-    /// What a word is masked with to end its credit.
-    pub(super) const CREDIT_ENDS: u64 = !CREDIT;
-
     pub(super) const fn off_credit(self) -> Self {
-        Self(self.0 & Self::CREDIT_ENDS)
+        Self(self.0 & !CREDIT)
     }
 
     #[inline(always)]

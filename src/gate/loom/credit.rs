@@ -148,6 +148,11 @@ fn credit_ends_with_the_close() {
 }
 
 #[test]
+fn an_eviction_on_credit_after_a_close_that_it_ignores() {
+    must_fail(Fault::EvictIgnoresClosed, evictor_and_close);
+}
+
+#[test]
 fn permits_and_bulk_claims_leave_credit_alone() {
     explore(credit_is_no_room);
 }
