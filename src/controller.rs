@@ -360,7 +360,8 @@ impl<T> BackpressureController<T> {
         StateWatch::new(self.core.watch())
     }
 
-    /// How far the depth is between the watermarks: `(depth - low) / (high - low)`, in `0.0 ..= 1.0`.
+    /// How far the depth is between the watermarks: `(depth - low) / (high - low)`, in `0.0 ..= 1.0`. With a
+    /// [weigher](crate::Builder::weigher) the higher one by items and by weight, and it takes the head lock.
     #[must_use]
     pub fn pressure(&self) -> f64 {
         self.core.pressure()

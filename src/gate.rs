@@ -9,6 +9,7 @@ mod displace;
 #[cfg(all(test, backpressure_loom))]
 mod loom;
 mod notes;
+mod prepaid;
 mod release;
 mod resize;
 mod sized;
@@ -29,7 +30,9 @@ use std::task::Waker;
 
 pub(crate) use self::claims::Claim;
 pub(crate) use self::displace::{Evicted, Eviction, Merged};
-pub(crate) use self::sized::SizedClaim;
+use self::prepaid::Held;
+pub(crate) use self::prepaid::PrepaidClaim;
+pub(crate) use self::sized::Misfit;
 pub(crate) use self::stamps::Born;
 use self::stamps::Stamps;
 use self::stowage::Stowage;
@@ -43,8 +46,8 @@ pub(crate) use self::waiters::{Key, Parked, Wait};
 use crate::error::RefuseReason;
 use crate::ledger::{Ledger, Outcome, Refusals};
 use crate::receipt::{Fate, Receipt};
-use crate::ring::{HeadGuard, Ring, Word};
 pub(crate) use crate::ring::{Late, Means, Miss};
+use crate::ring::{Ring, Word};
 use crate::spread::Spread;
 use crate::state::{Levels, Machine, Posture, Reflex, Scale, State, StateCell, Transitions};
 use crate::sync::{Fault, fault};
@@ -56,6 +59,9 @@ pub(crate) struct Gate<T, R> {
     ring: Ring<T, Desk<T, R>>,
     /// The bound by size; only with a weigher.
     volume: Option<Box<Volume>>,
+    /// The least size that is too heavy for a prepaid place; 0 without a weigher. Here, and not in the box: a swap waits for what is loaded
+    /// before it.
+    heavy: u64,
     state: StateCell,
     scale: Scale,
     refusals: Refusals,
@@ -177,9 +183,11 @@ impl<T, R> Gate<T, R> {
             Stock::Unminded => (Ring::with_credit(capacity, desk)?, None),
             Stock::Weighed(limits) => (Ring::with_sizes(capacity, desk)?, Some(limits)),
         };
+        let volume = limits.map(|limits| Box::new(Volume::new(limits, capacity as u64)));
         let gate = Self {
             ring,
-            volume: limits.map(|limits| Box::new(Volume::new(limits))),
+            heavy: volume.as_ref().map_or(0, |volume| volume.allowance() + 1),
+            volume,
             state: StateCell::new(limits.is_some()),
             scale: Scale::new(&levels),
             refusals: Refusals::default(),
@@ -225,6 +233,7 @@ impl<T, R> Gate<T, R> {
     fn lock_with(&self, now: Option<Tick>) -> Locked<'_, T, R> {
         let mut head = self.ring.lock();
         displace::note_displaced(&mut head);
+        let head = Held::new(head, self.volume.as_deref());
         Locked { gate: self, head, effects: Effects::default(), now }
     }
 
@@ -247,11 +256,6 @@ impl<T, R> Gate<T, R> {
 
     pub(crate) fn reflex(&self) -> Reflex {
         self.state.reflex()
-    }
-
-    pub(crate) fn pressure(&self) -> f64 {
-        let by_size = self.volume.as_ref().map_or(0, |volume| volume.depth_in(volume.inside(), self.capacity() as u64));
-        self.scale.pressure(self.depth().max(by_size))
     }
 
     /// How many places must come free before the depth, with so many items more, is below the high mark.
@@ -293,7 +297,7 @@ impl<T, R> Gate<T, R> {
 /// A section under the head lock.
 pub(crate) struct Locked<'a, T, R> {
     gate: &'a Gate<T, R>,
-    head: HeadGuard<'a, T, Desk<T, R>>,
+    head: Held<'a, T, R>,
     effects: Effects,
     /// Of this section, or shortly before it, once somebody has asked.
     now: Option<Tick>,
@@ -536,10 +540,14 @@ impl<T, R> Locked<'_, T, R> {
     }
 
     /// Ends a section that has moved items out and given no room free. As long as something is left, the depth, the alarm and
-    /// who waits are as they were; only the age of what is left is another one.
+    /// who waits are as they were; only the age of what is left is another one. By size room may have come.
     pub(crate) fn finish_taking(self) -> Effects {
         let is_empty = self.head.buffered(self.head.tail()) == 0;
-        if self.head.empty || is_empty || self.head.is_aging { self.finish() } else { self.effects }
+        if self.head.empty || is_empty || self.head.is_aging || self.is_outranked() {
+            self.finish()
+        } else {
+            self.effects
+        }
     }
 
     /// All of [`finish`](Self::finish) but the end of the section.
@@ -548,6 +556,8 @@ impl<T, R> Locked<'_, T, R> {
         self.follow_queue();
         self.head.publish();
         self.survey();
+        // Nobody else tells when it is settled.
+        self.effects.bell |= self.is_unsettled();
     }
 
     /// Ends a section that has moved no item and given no room free.

@@ -1,8 +1,8 @@
 //! A bounded multi-producer ring whose room ends only when it is given free: the only unsafe code of the crate.
 //!
 //! A push is one compare-and-swap on `tail`, a write in place and a release store. Producers compare `tail` with the
-//! published `limit = gone + capacity`, and credit; the consumer side works in bulk under the head lock. The capacity may
-//! change, in `1 ..=` the number of slots that are not spare, under the head lock.
+//! published `limit = gone + capacity`, and credit, or with the end of what is prepaid; the consumer side works in bulk under the
+//! head lock. The capacity may change, in `1 ..=` the number of slots that are not spare, under the head lock.
 //!
 //! Invariants that every `SAFETY` comment below cites:
 //!
@@ -14,7 +14,8 @@
 //!   and the acquire load of `limit` (or the chain of swaps on `tail`) makes the vacating visible.
 //! - **R3** A place is claimed by one swap on `tail`, so one producer owns its slot until it stores the turn word. A swap
 //!   below the limit claims a free place, or one that was lent: only while it is, since a word of `tail` without the CREDIT
-//!   bit comes with a limit that is not lent. [`Ring::send`] claims a reserved one, and checks that there is one.
+//!   bit comes with a limit that is not lent. A prepaid place is below the limit of the section that has set the bit,
+//!   which is not lowered before it is cleared. [`Ring::send`] claims a reserved one, and checks that there is one.
 //! - **R4** A slot whose turn word is the mark of a place that was not taken holds its item. Only whoever holds the head lock
 //!   moves it out.
 //!
@@ -31,6 +32,7 @@ mod head;
 #[cfg(all(test, backpressure_loom))]
 mod loom;
 mod place;
+mod prepaid;
 mod sizes;
 #[cfg(all(test, not(backpressure_loom)))]
 mod tests;
@@ -42,6 +44,7 @@ use std::{ptr, slice};
 pub(crate) use self::claim::{Claim, Late, Means, Miss};
 pub(crate) use self::head::{HeadGuard, Popped, Rotation};
 pub(crate) use self::place::{Shape, Word};
+pub(crate) use self::prepaid::PrepaidClaim;
 use crate::panics::catch;
 use crate::sync::{
     AtomicU64, Backoff, CachePadded, Fault, Mutex, MutexGuard, Ordering, UnsafeCell, fault, mark, order,
@@ -59,8 +62,8 @@ pub(crate) struct Ring<T, X> {
     slots: Box<[Slot<T>]>,
     /// The largest capacity: without the spare slots.
     most: u64,
-    /// The size of what is in each slot; only with a weigher.
-    sizes: Option<Box<[AtomicU64]>>,
+    /// The size of what is in each slot; none without a weigher.
+    sizes: Box<[AtomicU64]>,
     head: CachePadded<Mutex<Head<X>>>,
 }
 
@@ -70,6 +73,8 @@ struct Signals {
     limit: AtomicU64,
     /// The level at which a producer must raise the alarm.
     wake_at: AtomicU64,
+    /// The first place that is not prepaid.
+    prepaid: AtomicU64,
     /// For figures that are read without the lock; no push reads them. The present capacity, and the most that can be
     /// inside: more than the capacity after a shrink.
     capacity: AtomicU64,
@@ -103,6 +108,8 @@ struct Head<X> {
     in_flight: u64,
     /// Evictions go on credit.
     credit: bool,
+    /// Places may be prepaid.
+    prepaid: bool,
     /// How many items have gone on credit, and were not asked for yet.
     displaced: u64,
     /// The items before this position that were not taken are written. A position, which never wraps: it may be looked at again
@@ -130,13 +137,14 @@ impl<T, X> Ring<T, X> {
             signals: CachePadded::new(Signals {
                 limit: AtomicU64::new(limit.raw()),
                 wake_at: AtomicU64::new(Word::ZERO.never().raw()),
+                prepaid: AtomicU64::new(Word::ZERO.raw()),
                 capacity: AtomicU64::new(most),
                 ceiling: AtomicU64::new(most),
             }),
             shape,
             slots: vacant_slots(capacity + spare)?,
             most,
-            sizes: None,
+            sizes: Box::default(),
             head: CachePadded::new(Mutex::new(Head {
                 taken: Word::ZERO,
                 limit,
@@ -147,6 +155,7 @@ impl<T, X> Ring<T, X> {
                 taken_total: 0,
                 in_flight: 0,
                 credit: false,
+                prepaid: false,
                 displaced: 0,
                 written: 0,
                 extra,

@@ -55,8 +55,8 @@ impl<T> DerefMut for CachePadded<T> {
     }
 }
 
-/// How many groups the threads are divided into where they are not to write what others write.
-pub(crate) const STRIPES: usize = 16;
+/// How many groups the threads are divided into where they are not to write what others write. Loom has small stacks for large gates.
+pub(crate) const STRIPES: usize = if cfg!(backpressure_loom) { 1 } else { 16 };
 
 /// The group of this thread, in `0 .. STRIPES`.
 #[cfg(not(backpressure_shuttle))]
@@ -177,6 +177,18 @@ pub(crate) enum Fault {
     CreditRelaxed,
     /// Credit is extended on items that are not written yet.
     CreditUnwritten,
+    /// Whoever takes the head lock leaves prepaid places alone.
+    PrepaidKept,
+    /// Prepaid places end by a load and a store.
+    PrepaidByLoad,
+    /// An item in a prepaid place looks as if it had brought its own weight.
+    PrepaidUnmarked,
+    /// More is paid for than somebody wants to know of.
+    PrepaidAboveAlarm,
+    /// Items are moved out before their prepaid places count by their sizes.
+    PrepaidUnsettled,
+    /// Places are prepaid while somebody waits.
+    PrepaidForWaiters,
     /// `len` and `depth` are not clamped.
     LenUnclamped,
     /// Drained is judged from two separate loads.

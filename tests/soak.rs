@@ -103,7 +103,7 @@ struct Rig {
     works: Arc<AtomicBool>,
 }
 
-fn build(strategy: Strategy<Token>, capacity: usize, seed: u64) -> Rig {
+fn build(strategy: Strategy<Token>, capacity: usize, is_weighed: bool, seed: u64) -> Rig {
     let count = Arc::<Count>::default();
     let kept = Arc::new(Mutex::new(Vec::new()));
     let works = Arc::new(AtomicBool::new(false));
@@ -147,7 +147,14 @@ fn build(strategy: Strategy<Token>, capacity: usize, seed: u64) -> Rig {
             Ok(())
         }
     };
-    let (c, flusher) = Controller::builder(capacity)
+    let builder = Controller::builder(capacity);
+    // The mean is 3, so that now the weight is what is short, and now the places; 4 and more are too heavy for those that are prepaid.
+    let builder = if is_weighed {
+        builder.weigher(|token: &Token| token.0 % 7).capacity_weight(3 * capacity as u64 + 6)
+    } else {
+        builder
+    };
+    let (c, flusher) = builder
         .strategy(strategy)
         .fixed((capacity / 2).max(1), Duration::from_millis(1))
         .flush_timeout(Duration::from_millis(20))
@@ -313,7 +320,9 @@ impl Report {
 
 async fn round(strategy: Strategy<Token>, capacity: usize, ending: u64, length: Duration, all: &mut Report) {
     let ledger = Ledger::new();
-    let Rig { c, flusher, count, kept, works } = build(strategy, capacity, capacity as u64 * 31 + ending + 1);
+    let is_weighed = all.rounds % 2 == 1;
+    let seed = capacity as u64 * 31 + ending + 1;
+    let Rig { c, flusher, count, kept, works } = build(strategy, capacity, is_weighed, seed);
     let end = Instant::now() + length;
     let is_over = Arc::new(AtomicBool::new(false));
     let (audited, over) = (c.clone(), Arc::clone(&is_over));

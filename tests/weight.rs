@@ -4,6 +4,8 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use backpressure::{
     Admission, BackpressureController, Batch, BuildError, Builder, FlushError, FlushReason, LossReason,
@@ -14,7 +16,8 @@ use metrics::{Unit, with_local_recorder};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 use self::support::{
-    Dice, Gate, HOUR, Log, Losses, SEC, Wakes, gated, hung, idle, ms, ok, paused, poll_once, rounds, secs,
+    Dice, GUARD, Gate, HOUR, Log, Losses, SEC, Wakes, gated, hung, idle, ms, ok, paused, poll_once, rounds, secs,
+    within, workers,
 };
 
 /// A name and a weight.
@@ -420,7 +423,7 @@ fn an_item_is_weighed_once_whatever_becomes_of_it() {
         c.reserve_weight(1).await.unwrap().send((7, 1));
         assert!(c.push_tracked((8, 1)).await.unwrap().await.is_delivered());
         assert_eq!(asked(), 2);
-        std::thread::scope(|scope| scope.spawn(|| c.blocking_push((9, 1)).unwrap()).join().unwrap());
+        thread::scope(|scope| scope.spawn(|| c.blocking_push((9, 1)).unwrap()).join().unwrap());
         assert!(c.drain(SEC).await.leftovers.is_empty());
         assert_eq!(asked(), 1);
     });
@@ -551,7 +554,7 @@ fn a_batch_that_is_full_by_weight_leaves_at_once_however_it_came_in() {
         let delivery = c.push_tracked((5, 10)).await.unwrap();
         idle().await;
         assert!(delivery.await.is_delivered());
-        std::thread::scope(|scope| scope.spawn(|| c.blocking_push((6, 11)).unwrap()).join().unwrap());
+        thread::scope(|scope| scope.spawn(|| c.blocking_push((6, 11)).unwrap()).join().unwrap());
         idle().await;
         assert_eq!(log.items().iter().map(|item| item.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
     });
@@ -728,7 +731,7 @@ fn the_bound_and_the_order_hold_in_a_storm() {
     });
     let c = c.unwrap();
     let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let producers: Vec<_> = (0..PRODUCERS)
             .map(|p| {
                 let c = &c;
@@ -739,7 +742,7 @@ fn the_bound_and_the_order_hold_in_a_storm() {
                         match dice.up_to(3) {
                             0 => {
                                 while c.try_push(item).is_err() {
-                                    std::thread::yield_now()
+                                    thread::yield_now()
                                 }
                             }
                             _ => c.blocking_push(item).unwrap(),
@@ -802,4 +805,56 @@ fn gauges_in_bytes_stand_beside_those_in_items() {
     let expected = [("buffer", 7.0), ("buffer_capacity", 20.0), ("depth", 12.0), ("in_flight", 0.0)];
     assert_eq!(read(true), expected.map(|(name, value)| (name.to_owned(), value)));
     assert_eq!(read(false), []);
+}
+
+/// Most items are light enough for a place that was paid for in advance, some are not; the weight is what is short.
+#[test]
+fn a_storm_of_light_and_heavy_items_is_counted_by_weight() {
+    const CAPACITY: u64 = 1_000;
+    const MOST: u64 = 10 * CAPACITY;
+    const PRODUCERS: u64 = 4;
+    within(4 * GUARD, || {
+        let runtime = workers(2);
+        let delivered = Arc::new(AtomicU64::new(0));
+        let sink = {
+            let delivered = Arc::clone(&delivered);
+            move |batch: Batch<Item>| {
+                delivered.fetch_add(batch.iter().map(weigh).sum(), Ordering::Relaxed);
+                async {
+                    tokio::time::sleep(ms(1)).await;
+                    Ok(())
+                }
+            }
+        };
+        let builder = BackpressureController::builder(CAPACITY as usize).weigher(weigh).capacity_weight(MOST);
+        let c = builder.strategy(Strategy::DropNewest).fixed(300, ms(1)).spawn_on(runtime.handle(), sink).unwrap();
+        let (is_over, accepted) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (is_over, accepted) = (&is_over, &accepted);
+        thread::scope(|scope| {
+            for producer in 0..PRODUCERS {
+                let c = c.clone();
+                scope.spawn(move || {
+                    let mut dice = Dice(producer + 1);
+                    while !is_over.load(Ordering::Relaxed) {
+                        let weight = if dice.up_to(16) == 0 { dice.up_to(500) } else { dice.up_to(11) };
+                        if c.try_push((producer as u32, weight)).is_ok() {
+                            accepted.fetch_add(weight, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            for _ in 0..rounds(20_000, 2_000) {
+                // The bound is among the identities.
+                c.snapshot().audit().unwrap();
+                assert!(c.weight() <= MOST);
+                thread::yield_now();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let _ = runtime.block_on(c.drain(Duration::MAX));
+        let (accepted, delivered) = (accepted.load(Ordering::Relaxed), delivered.load(Ordering::Relaxed));
+        let weights = weights(&c);
+        assert_eq!((weights.depth, weights.accepted, weights.delivered), (0, accepted.into(), delivered.into()));
+        runtime.shutdown_background();
+    });
 }

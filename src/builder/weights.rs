@@ -11,8 +11,11 @@ impl<T> Builder<T> {
     /// item that does not fit is treated as one that finds no place; [`DropOldest`](crate::Strategy::DropOldest) evicts as many as it
     /// needs and no more. Producers that wait are served in the order of their arrival, whatever they weigh: a heavy one at the
     /// head keeps lighter ones behind it waiting, until it is in or gives up. Watermarks and the state go by items or by
-    /// weight, whichever is the higher share, and the state is Blocked while anybody waits. A push then costs two swaps
-    /// instead of one; without a weigher nothing is paid.
+    /// weight, whichever is the higher share, and the state is Blocked while anybody waits.
+    ///
+    /// An item that weighs no more than an equal share, `capacity_weight / capacity`, mostly comes in by a place that was paid for in
+    /// advance, in one swap like an item without a weight; heavier ones, and all of them close to a watermark or to the end of the capacity,
+    /// take two. Without a weigher nothing is paid.
     ///
     /// It is called once for each item that is offered, on the producer's thread, before anything is claimed and outside all
     /// locks; what it said counts until the item is settled. 0 is a weight like any other: such items are bounded by the

@@ -28,7 +28,7 @@ impl<T> BackpressureController<T> {
     }
 
     /// Reserved + buffered + in flight by weight, in `0 ..=` [`capacity_weight`](Self::capacity_weight), with what pushes that
-    /// are on their way have taken in; 0 without a [weigher](crate::Builder::weigher).
+    /// are on their way have taken in; 0 without a [weigher](crate::Builder::weigher). Takes the head lock.
     #[must_use]
     pub fn weight(&self) -> u64 {
         self.core.weight()

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::patience::Patience;
 use super::{Core, Hangar, Weigher, loss};
 use crate::error::{PushError, RefuseReason};
-use crate::gate::{Claim, Evicted, Eviction, Key, Late, Locked, Means, Merged, Miss, NoRoom, Parked, Tag, Wait};
+use crate::gate::{
+    Claim, Evicted, Eviction, Key, Late, Locked, Means, Merged, Misfit, Miss, NoRoom, Parked, Tag, Wait,
+};
 use crate::state::Reflex;
 use crate::strategy::{Admission, Draw, Strategy};
 use crate::sync::Ordering;
@@ -50,13 +52,43 @@ impl<T> Core<T> {
     /// Stores an item, or decides by the strategy without waiting.
     #[inline(always)]
     pub(crate) fn try_push(&self, item: T) -> Result<(), PushError<T>> {
-        match self.claim(loss::means_here) {
+        if !self.gate.is_direct() {
+            return self.try_push_indirect(item);
+        }
+        match self.gate.claim_at_once(loss::means_here) {
             Ok(place) => {
                 self.fill(place, item);
                 Ok(())
             }
             Err(Miss::Denied) => self.try_push_slow(item),
             Err(Miss::Late(late)) => self.try_push_late(item, late),
+        }
+    }
+
+    #[inline(always)]
+    fn try_push_indirect(&self, item: T) -> Result<(), PushError<T>> {
+        let Some(weigher) = &self.weigher else { return self.try_push_slow(item) };
+        if size_of::<T>() <= 2 * size_of::<usize>() {
+            return self.try_push_in_registers(weigher, item);
+        }
+        match self.claim_weighed_apart(weigher, &item) {
+            Ok(place) => {
+                self.fill_weighed(place, item);
+                Ok(())
+            }
+            Err(size) => self.try_push_weighed(item, size),
+        }
+    }
+
+    /// An item that goes in registers is moved for nothing; all others stay where their owner has them until there is a place.
+    #[inline(never)]
+    fn try_push_in_registers(&self, weigher: &Weigher<T>, item: T) -> Result<(), PushError<T>> {
+        match self.claim_weighed(weigher, &item) {
+            Ok(place) => {
+                self.fill_weighed(place, item);
+                Ok(())
+            }
+            Err(size) => self.try_push_weighed(item, size),
         }
     }
 
@@ -82,9 +114,6 @@ impl<T> Core<T> {
         let reflex = self.gate.reflex();
         if reflex == Reflex::Evict {
             return self.try_evict(item);
-        }
-        if let Some(weigher) = &self.weigher {
-            return self.try_push_weighed(weigher, item);
         }
         if reflex == Reflex::Refuse { self.try_refuse(item) } else { self.try_ask(item) }
     }
@@ -131,17 +160,9 @@ impl<T> Core<T> {
         }
     }
 
-    /// Not cold: for those who weigh it is the common way.
-    #[inline(never)]
-    fn try_push_weighed(&self, weigher: &Weigher<T>, item: T) -> Result<(), PushError<T>> {
-        let size = self.weigh_by(weigher, &item);
-        match self.claim_sized_unasked(size) {
-            Some(place) => {
-                self.fill_sized(place, item);
-                Ok(())
-            }
-            None => self.try_admit(item, Tag::of_size(size)),
-        }
+    #[cold]
+    fn try_push_weighed(&self, item: T, size: u64) -> Result<(), PushError<T>> {
+        self.store_weighed(item, size).or_else(|(item, tag)| self.try_admit(item, tag))
     }
 
     #[cold]
@@ -262,16 +283,22 @@ impl<T> Core<T> {
         result
     }
 
-    /// Stores an item; one with a tag under the lock.
+    /// Stores an item; one with a tag, or that does not fit beside what is prepaid, under the lock.
     fn store_tagged(&self, item: T, mut tag: Tag) -> Result<(), (T, Tag)> {
         if tag.is_plain() {
-            return match self.claim_sized(tag.size) {
-                Some(place) => {
-                    self.fill_sized(place, item);
-                    Ok(())
+            match self.gate.claim_sized(tag.size) {
+                Ok(place) => {
+                    if place.fill(item) {
+                        self.alarm();
+                    }
+                    return Ok(());
                 }
-                None => Err((item, tag)),
-            };
+                Err(Misfit::Short) => {}
+                Err(misfit) => {
+                    self.apply(self.gate.tell_misfit(misfit, tag.size));
+                    return Err((item, tag));
+                }
+            }
         }
         let mut locked = self.gate.lock();
         let stored = locked.store(item, &mut tag);

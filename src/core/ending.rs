@@ -310,23 +310,21 @@ fn abandon_buffer<T>(locked: &mut Locked<'_, T, Hangar<T>>) {
 }
 
 #[cfg(all(test, not(backpressure_loom)))]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::core::{AgeLimits, Parameters, Settings};
+    use crate::core::{AgeLimits, LossHook, Parameters, Settings};
     use crate::pace::Aim;
     use crate::retry::Retry;
     use crate::state::Watermarks;
     use crate::strategy::Strategy;
     use crate::time::Clock;
 
-    /// A core that has ended, and afterwards an item in its ring, as a producer leaves it that was preempted before its write.
-    fn ended_with_a_late_item() -> (Core<u32>, Arc<AtomicUsize>) {
-        let told = Arc::new(AtomicUsize::new(0));
-        let hook = Arc::clone(&told);
-        let core = Core::new(Parameters {
+    /// Of a core that nothing is remarkable about.
+    pub(in crate::core) fn parameters() -> Parameters<u32> {
+        Parameters {
             name: "test".into(),
             capacity: 2,
             settings: Settings {
@@ -342,17 +340,24 @@ mod tests {
             },
             strategy: Strategy::Block,
             weigher: None,
-            on_loss: Some(Box::new(move |loss| {
-                assert_eq!((loss.item, loss.reason), (Some(7), LossReason::Abandoned));
-                hook.fetch_add(1, Ordering::Relaxed);
-            })),
+            on_loss: None,
             drain_on_drop: Duration::ZERO,
             is_pulled: false,
             slots: 1,
             nonce: 1,
             clock: Clock::start(),
+        }
+    }
+
+    /// A core that has ended, and afterwards an item in its ring, as a producer leaves it that was preempted before its write.
+    fn ended_with_a_late_item() -> (Core<u32>, Arc<AtomicUsize>) {
+        let told = Arc::new(AtomicUsize::new(0));
+        let hook = Arc::clone(&told);
+        let on_loss: LossHook<u32> = Box::new(move |loss| {
+            assert_eq!((loss.item, loss.reason), (Some(7), LossReason::Abandoned));
+            hook.fetch_add(1, Ordering::Relaxed);
         });
-        let core = core.expect("memory");
+        let core = Core::new(Parameters { on_loss: Some(on_loss), ..parameters() }).expect("memory");
         assert!(core.reserve(1, 0));
         core.finish();
         core.gate.send(7);

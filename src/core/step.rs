@@ -95,6 +95,8 @@ impl<T> Core<T> {
                 Some(piece) => Step::Launch(piece),
                 None => Step::Yield,
             },
+            // What somebody waits for, or the state goes by, may be less as soon as it is written.
+            Plan::Sleep { .. } if locked.is_unsettled() => Step::Yield,
             Plan::Sleep { items, until } => {
                 locked.sleep(items);
                 locked.desk().has_served = false;
@@ -240,5 +242,27 @@ impl<T> Core<T> {
     /// A call of the sink has ended of whose batch something is left: the pace goes by it. `buffered` of the sample is filled in.
     pub(crate) fn call_ended(&self, pace: &mut dyn Pace, now: Tick, sample: Sample) {
         self.gate.lock().tell_pace(pace, now, sample);
+    }
+}
+
+#[cfg(all(test, not(backpressure_loom)))]
+mod tests {
+    use super::*;
+    use crate::core::ending::tests::parameters;
+    use crate::core::{Parameters, Weigher};
+    use crate::gate::Limits;
+    use crate::pace::Fixed;
+
+    #[test]
+    fn the_flusher_does_not_sleep_while_something_on_its_way_may_be_lighter_than_it_counts() {
+        let weigher: Weigher<u32> = Box::new(|_| 1);
+        let weigher = Some((weigher, Limits { capacity: 10, item: 10, batch: None }));
+        let core = Core::new(Parameters { capacity: 5, weigher, ..parameters() }).expect("memory");
+        core.pause(true);
+        let Some(place) = core.gate.claim_prepaid(1) else { panic!("it is prepaid") };
+        let step = || core.step(core.now(), &mut Fixed, &Work::NONE, &mut Vec::new());
+        assert_eq!(step(), Step::Yield);
+        place.fill(0);
+        assert!(matches!(step(), Step::Sleep(_)));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Core, Hangar};
 use crate::error::RefuseReason;
-use crate::gate::{Limits, SizedClaim, Tag};
+use crate::gate::{Limits, PrepaidClaim, Tag};
 use crate::receipt::Receipt;
 use crate::strategy::Pressure;
 
@@ -16,16 +16,13 @@ impl<T> Core<T> {
     pub(crate) fn weigh_in(&self, item: T, receipt: Option<Receipt>) -> Result<(), (T, Tag)> {
         match &self.weigher {
             None => Err((item, Tag::new(0, receipt))),
-            Some(weigher) if receipt.is_none() => {
-                let size = self.weigh_by(weigher, &item);
-                match self.claim_sized_unasked(size) {
-                    Some(place) => {
-                        self.fill_sized(place, item);
-                        Ok(())
-                    }
-                    None => Err((item, Tag::of_size(size))),
+            Some(weigher) if receipt.is_none() => match self.claim_weighed(weigher, &item) {
+                Ok(place) => {
+                    self.fill_weighed(place, item);
+                    Ok(())
                 }
-            }
+                Err(size) => self.store_weighed(item, size),
+            },
             Some(weigher) => {
                 let tag = Tag::new(self.weigh_by(weigher, &item), receipt);
                 self.offer(item, tag)
@@ -33,11 +30,48 @@ impl<T> Core<T> {
         }
     }
 
-    /// Claims a place for an item of this size if there is room, and if the strategy need not be asked.
+    /// Weighs an item, once and for all, and claims a place for it by one swap at most, if it is light enough for one that is
+    /// prepaid, and if the strategy need not be asked; else how heavy it is. The item stays where it is.
     #[inline(always)]
-    #[must_use]
-    pub(super) fn claim_sized_unasked(&self, size: u64) -> Option<SizedClaim<'_, T, Hangar<T>>> {
-        if self.gate.is_asked() { None } else { self.claim_sized(size) }
+    pub(super) fn claim_weighed(&self, weigher: &Weigher<T>, item: &T) -> Result<PrepaidClaim<'_, T, Hangar<T>>, u64> {
+        let size = self.weigh_by(weigher, item);
+        if self.gate.is_asked() {
+            return Err(size);
+        }
+        self.gate.claim_prepaid(size).ok_or(size)
+    }
+
+    /// The same apart from its caller.
+    #[inline(never)]
+    pub(super) fn claim_weighed_apart(
+        &self,
+        weigher: &Weigher<T>,
+        item: &T,
+    ) -> Result<PrepaidClaim<'_, T, Hangar<T>>, u64> {
+        self.claim_weighed(weigher, item)
+    }
+
+    /// Stores an item in a place that was claimed for it.
+    #[inline(always)]
+    pub(super) fn fill_weighed(&self, place: PrepaidClaim<'_, T, Hangar<T>>, item: T) {
+        if place.fill(item) {
+            self.alarm();
+        }
+    }
+
+    /// Stores an item of this size if there is room, and if the strategy need not be asked.
+    #[cold]
+    pub(super) fn store_weighed(&self, item: T, size: u64) -> Result<(), (T, Tag)> {
+        if self.gate.is_asked() {
+            return Err((item, Tag::of_size(size)));
+        }
+        match self.gate.claim_prepaid_late(size) {
+            Some(place) => {
+                self.fill_weighed(place, item);
+                Ok(())
+            }
+            None => self.offer(item, Tag::of_size(size)),
+        }
     }
 
     /// How heavy an item is; 0 without a weigher.
@@ -48,7 +82,10 @@ impl<T> Core<T> {
     /// What cannot be weighed is too heavy.
     #[inline]
     pub(super) fn weigh_by(&self, weigher: &Weigher<T>, item: &T) -> u64 {
-        self.guard(|| weigher(item)).unwrap_or(u64::MAX)
+        // Not what it returns: turning an `Option` of it into a number takes six instructions one after the other, for which the swap waits.
+        let mut size = u64::MAX;
+        let _ = self.guard(|| size = weigher(item));
+        size
     }
 
     pub(crate) fn is_weighed(&self) -> bool {
@@ -70,32 +107,12 @@ impl<T> Core<T> {
         self.gate.inside()
     }
 
-    /// Claims a place for an item of this size if there is room.
-    #[inline(always)]
-    #[must_use]
-    pub(super) fn claim_sized(&self, size: u64) -> Option<SizedClaim<'_, T, Hangar<T>>> {
-        match self.gate.claim_sized(size) {
-            Ok(place) => Some(place),
-            Err(misfit) => {
-                self.apply(self.gate.tell_misfit(misfit, size));
-                None
-            }
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn fill_sized(&self, place: SizedClaim<'_, T, Hangar<T>>, item: T) {
-        if place.fill(item) {
-            self.alarm();
-        }
-    }
-
     /// Like [`offer_many`](Self::offer_many), for items of these sizes: each is claimed by itself.
     pub(crate) fn offer_many_sized(&self, items: &mut Vec<T>, sizes: &mut Vec<u64>) {
         let mut left = std::mem::take(items).into_iter();
         let mut stored = 0;
         for (item, size) in left.by_ref().zip(sizes.iter()) {
-            if let Err((item, _)) = self.offer(item, Tag::of_size(*size)) {
+            if let Err((item, _)) = self.store_weighed(item, *size) {
                 items.push(item);
                 break;
             }

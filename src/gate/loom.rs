@@ -9,6 +9,7 @@ mod credit;
 mod evict;
 mod figures;
 mod merge;
+mod prepaid;
 mod resize;
 mod settle;
 mod wait;

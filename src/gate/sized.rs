@@ -17,7 +17,8 @@ use crate::time::sooner;
 pub(crate) enum Misfit {
     /// Nothing.
     Known,
-    /// It is the first that does not fit: the flusher is to be told.
+    /// It does not fit beside what is prepaid, or not at all, as the first one: it is to be tried again under the lock, where the
+    /// flusher is told.
     Short,
     /// Its size was taken in and found no place: it is to be given back.
     NoPlace,
@@ -57,9 +58,14 @@ impl<T, R> Gate<T, R> {
         self.volume.as_ref().map(|volume| volume.limits())
     }
 
-    /// What is inside by size.
+    /// What is inside by size. Under the lock, outside of which part of it may be prepaid.
     pub(crate) fn inside(&self) -> u64 {
-        self.volume.as_ref().map_or(0, |volume| volume.inside())
+        if self.volume.is_some() { self.lock().inside() } else { 0 }
+    }
+
+    pub(crate) fn pressure(&self) -> f64 {
+        let by_size = self.volume.as_ref().map_or(0, |volume| volume.depth_in(self.inside(), self.capacity() as u64));
+        self.scale.pressure(self.depth().max(by_size))
     }
 
     /// Claims a place for an item of this size if there is room and nobody waits; filling it may ask for
@@ -75,7 +81,8 @@ impl<T, R> Gate<T, R> {
         match volume.claim(size) {
             Ok(inside) => {
                 let early = fault(Fault::VolumeAlarmEarly).then(|| volume.is_due(inside));
-                let place = self.ring.claim(Means::Room).ok_or(Misfit::NoPlace)?;
+                // With sizes what is on credit is prepaid, and others may have it, too.
+                let place = self.ring.claim(Means::Credit).ok_or(Misfit::NoPlace)?;
                 Ok(SizedClaim { place, size, level: Some(Level { volume, inside, early }) })
             }
             Err(Unfit::News) => Err(Misfit::Short),
@@ -87,7 +94,6 @@ impl<T, R> Gate<T, R> {
     #[cold]
     pub(crate) fn tell_misfit(&self, misfit: Misfit, size: u64) -> Effects {
         match (misfit, &self.volume) {
-            (Misfit::Short, _) => self.tell_short(),
             (Misfit::NoPlace, Some(volume)) => self.return_size(volume, size),
             _ => Effects::default(),
         }
@@ -103,20 +109,11 @@ impl<T, R> Gate<T, R> {
         volume.release(size);
         locked.finish()
     }
-
-    /// Something does not fit: a reason to flush, as a full buffer is.
-    fn tell_short(&self) -> Effects {
-        let mut locked = self.lock();
-        if !fault(Fault::ShortSilent) {
-            locked.note_short();
-        }
-        locked.leave()
-    }
 }
 
 impl<'a, T, R> Locked<'a, T, R> {
     #[inline]
-    fn volume(&self) -> Option<&'a Volume> {
+    pub(super) fn volume(&self) -> Option<&'a Volume> {
         self.gate.volume.as_deref()
     }
 
@@ -136,8 +133,10 @@ impl<'a, T, R> Locked<'a, T, R> {
         self.volume().is_some_and(Volume::is_short)
     }
 
+    /// Something does not fit: a reason to flush, as a full buffer is. Not if it may fit as soon as an item is written that is on its way:
+    /// then the next one is to look again.
     fn note_short(&mut self) {
-        if self.volume().is_some_and(Volume::note_short) {
+        if !self.is_unsettled() && !fault(Fault::ShortSilent) && self.volume().is_some_and(Volume::note_short) {
             self.rouse();
         }
     }
@@ -190,7 +189,11 @@ impl<'a, T, R> Locked<'a, T, R> {
 
     fn make_way_sized(&mut self, position: u64, size: u64) -> Option<bool> {
         let old = self.head.size_at(position)?;
+        self.settle_prepaid();
         let fits = self.swap_sizes(old, size);
+        if !fits && self.is_unsettled() {
+            return None;
+        }
         if fits {
             self.head.replace_size(position, size);
             self.head.ledger.sizes.add(Outcome::Evicted, old);
@@ -317,6 +320,7 @@ impl<'a, T, R> Locked<'a, T, R> {
             }
             sizes.push(size);
         }
+        self.settle_prepaid();
         // They are written, so all of them come.
         let count = self.head.take(sizes.len(), out);
         self.head.stowage.take(first, sizes);
@@ -353,11 +357,12 @@ impl<'a, T, R> Locked<'a, T, R> {
         };
         let (count, size) = loop {
             let Some((count, size)) = self.victims_for(tag.size) else {
-                let is_unwritten = self.head.sizes().any(|size| size.is_none());
+                let is_unwritten = self.is_unsettled() || self.head.sizes().any(|size| size.is_none());
                 let refused = if is_unwritten { Evicted::Unwritten(item) } else { Evicted::Full(item) };
                 return (refused, Vec::new());
             };
-            if self.swap_sizes(size, tag.size) {
+            // What was written since may be among the victims, or make some of them needless.
+            if !self.settle_prepaid() && self.swap_sizes(size, tag.size) {
                 break (count, size);
             }
         };

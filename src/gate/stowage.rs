@@ -18,6 +18,8 @@ pub(super) struct Stowage {
     pub(super) gone: u128,
     /// Pushes are kept out.
     pub(super) is_shut: bool,
+    /// From the first to the last prepaid position that is not settled, and so counts by the allowance.
+    pub(super) prepaid: Range<u64>,
 }
 
 /// What was taken together.

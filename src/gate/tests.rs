@@ -195,7 +195,7 @@ fn a_last_try_of_many_ends_at_the_first_that_is_too_large() {
     let mut many = Parked::Many([1, 2, 3, 4].into(), [4, 4, 4, 1].into());
     assert_eq!(locked.try_serve(&mut many), Err(NoRoom::Full));
     assert!(matches!(many, Parked::Many(items, sizes) if items == [3, 4] && sizes == [4, 1]));
-    assert_eq!((locked.figures().buffered, gate.inside()), (2, 8));
+    assert_eq!((locked.figures().buffered, locked.inside()), (2, 8));
     assert_eq!(locked.try_serve(&mut Parked::Many([5].into(), [2].into())), Ok(()));
 }
 
@@ -203,7 +203,7 @@ fn a_last_try_of_many_ends_at_the_first_that_is_too_large() {
 fn places_of_a_size_are_reserved_all_or_none() {
     let gate = sized(3, 10);
     let mut locked = gate.lock();
-    let reserved = |locked: &Locked<'_, u32, ()>| (locked.figures().reserved, gate.inside());
+    let reserved = |locked: &Locked<'_, u32, ()>| (locked.figures().reserved, locked.inside());
     assert!(!locked.reserve_sized(3, 4) && !locked.reserve_sized(4, 1));
     assert_eq!(reserved(&locked), (0, 0));
     assert!(locked.reserve_sized(1, 1), "there is room for more");
@@ -250,7 +250,7 @@ fn with_sizes_nobody_passes_a_heavy_one_who_waits() {
         assert_eq!(locked.try_serve(&mut parked), Err(NoRoom::Full), "{parked:?}");
     }
     assert!(locked.store(2, &mut Tag::of_size(1)).is_err() && !locked.reserve_sized(1, 1));
-    assert_eq!((gate.inside(), locked.figures().reserved), (8, 0));
+    assert_eq!((locked.inside(), locked.figures().reserved), (8, 0));
 }
 
 #[test]
@@ -261,8 +261,12 @@ fn a_flusher_that_sleeps_is_woken_by_size_and_not_before() {
         !locked.finish().bell
     };
     let wakes = |gate: &Gate<u32, ()>, size| {
-        let Ok(place) = gate.claim_sized(size) else { panic!("there is room") };
-        place.fill(0) && gate.alarm().bell
+        if let Ok(place) = gate.claim_sized(size) {
+            return place.fill(0) && gate.alarm().bell;
+        }
+        let mut locked = gate.lock();
+        assert!(locked.store(0, &mut Tag::of_size(size)).is_ok(), "there is room, if nothing is prepaid");
+        locked.finish().bell
     };
     let gate = sized(9, 30);
     assert!(sleep(&gate));
@@ -276,4 +280,129 @@ fn a_flusher_that_sleeps_is_woken_by_size_and_not_before() {
     assert!(!brimful.lock().figures().is_full && !wakes(&brimful, 10) && brimful.lock().figures().is_full);
     assert_eq!(brimful.lock().take(1, &mut Vec::new()), 1);
     assert!(sleep(&brimful), "there is nothing to flush");
+}
+
+/// A prepaid place that is claimed for an item of this size, and not written yet. For 5 items of 10 in all the allowance is 2.
+fn claimed(gate: &Gate<u32, ()>, size: u64) -> PrepaidClaim<'_, u32, ()> {
+    let Some(place) = gate.claim_prepaid(size) else { panic!("it is prepaid") };
+    place
+}
+
+#[test]
+fn what_is_prepaid_and_not_claimed_is_nobodys_in_a_section() {
+    let gate = sized(5, 10);
+    let place = claimed(&gate, 1);
+    assert!(place.fill(0), "the first item is news");
+    assert!(gate.claim_prepaid(3).is_none(), "heavier than the allowance");
+    let mut locked = gate.lock();
+    assert_eq!((locked.inside(), locked.is_unsettled()), (1, false));
+    assert!(gate.claim_prepaid(1).is_none(), "none while somebody looks");
+    assert!(locked.store(1, &mut Tag::of_size(9)).is_ok());
+    assert_eq!(locked.inside(), 10);
+    let _ = locked.finish();
+    assert!(gate.claim_prepaid(0).is_none(), "none is paid for");
+}
+
+#[test]
+fn others_may_go_further_than_what_is_prepaid() {
+    let gate = sized(5, 10);
+    for item in 0..5 {
+        let Ok(place) = gate.claim_sized(0) else { panic!("there is room") };
+        place.fill(item);
+    }
+    assert!(gate.claim_prepaid(0).is_none());
+    let mut locked = gate.lock();
+    assert_eq!((locked.inside(), locked.take(9, &mut Vec::new())), (0, 5));
+}
+
+#[test]
+fn what_is_claimed_counts_by_the_allowance_until_it_is_written_and_nothing_else_does() {
+    let gate = sized(5, 10);
+    let place = claimed(&gate, 1);
+    for _ in 0..2 {
+        let behind = claimed(&gate, 0);
+        behind.fill(1);
+    }
+    for _ in 0..2 {
+        let locked = gate.lock();
+        assert_eq!((locked.inside(), locked.is_unsettled()), (2, true));
+    }
+    assert!(gate.claim_prepaid(0).is_none(), "there is one range");
+    place.fill(0);
+    let locked = gate.lock();
+    assert_eq!((locked.inside(), locked.is_unsettled()), (1, false));
+}
+
+#[test]
+fn what_may_fit_soon_is_not_refused_for_long() {
+    let gate = sized(5, 10);
+    let place = claimed(&gate, 1);
+    let mut locked = gate.lock();
+    assert_eq!(locked.store(1, &mut Tag::of_size(9)), Err(1));
+    assert!(locked.is_unsettled() && !locked.is_short(), "the next one is to look again");
+    assert!(locked.finish().bell, "the flusher looks again");
+    place.fill(0);
+    assert!(matches!(gate.claim_sized(9), Err(Misfit::Short)), "to be tried again under the lock");
+    assert_eq!(gate.lock().store(1, &mut Tag::of_size(9)), Ok(()));
+}
+
+#[test]
+fn an_eviction_by_size_waits_for_what_is_not_written_yet() {
+    let gate = sized(5, 10);
+    let place = claimed(&gate, 1);
+    let mut locked = gate.lock();
+    place.fill(0);
+    let (evicted, victims) = locked.evict_sized(1, &mut Tag::of_size(10));
+    assert!(matches!(evicted, Evicted::Unwritten(1)) && victims.is_empty(), "it has not looked again");
+    drop(locked);
+    let mut locked = gate.lock();
+    let (evicted, victims) = locked.evict_sized(1, &mut Tag::of_size(10));
+    assert!(matches!(evicted, Evicted::Stored) && victims == [0]);
+    assert_eq!(locked.inside(), 10);
+    drop(locked);
+    let gate = sized(5, 10);
+    let place = claimed(&gate, 1);
+    let mut locked = gate.lock();
+    let (evicted, victims) = locked.evict_sized(1, &mut Tag::of_size(9));
+    assert!(matches!(evicted, Evicted::Unwritten(1)) && victims.is_empty());
+    drop(locked);
+    place.fill(0);
+    let mut locked = gate.lock();
+    let (evicted, victims) = locked.evict_sized(1, &mut Tag::of_size(9));
+    assert!(matches!(evicted, Evicted::Stored) && victims.is_empty(), "both fit");
+}
+
+#[test]
+fn a_prepaid_place_that_two_share_is_settled_once() {
+    let gate = sized(5, 10);
+    let place = claimed(&gate, 1);
+    let youngest = claimed(&gate, 2);
+    youngest.fill(1);
+    let mut locked = gate.lock();
+    assert_eq!(locked.inside(), 4);
+    assert_eq!(locked.make_way(1, 9), None, "it may fit soon");
+    assert_eq!(locked.make_way(1, 1), Some(true));
+    drop(locked);
+    for _ in 0..2 {
+        assert_eq!(gate.lock().inside(), 3);
+    }
+    place.fill(0);
+    assert_eq!(gate.lock().inside(), 2);
+}
+
+#[test]
+fn whoever_waits_for_what_is_lighter_than_it_counts_is_served_by_the_next_take() {
+    let gate = sized(5, 10);
+    let place = claimed(&gate, 1);
+    let behind = claimed(&gate, 1);
+    behind.fill(1);
+    let mut locked = gate.lock();
+    assert_eq!(locked.try_serve(&mut Parked::single(2, Tag::of_size(8))), Err(NoRoom::Full));
+    locked.park(Parked::single(2, Tag::of_size(8)), noop());
+    let _ = locked.finish();
+    place.fill(0);
+    let mut locked = gate.lock();
+    assert_eq!(locked.take(1, &mut Vec::new()), 1);
+    assert_eq!(locked.finish_taking().wakers.len(), 1);
+    assert_eq!(gate.lock().inside(), 10);
 }

@@ -4,14 +4,16 @@
 //!  63     62      61                            0
 //! +------+-------+-------------------------------+
 //! | SHUT | SHORT | inside: what is reserved,     |
-//! |      |       | buffered, in flight, on its way|
+//! |      |       | buffered, in flight, prepaid  |
 //! +------+-------+-------------------------------+
 //! ```
 //!
-//! A push takes its size in by one swap, and then claims its place by another. If it gets no place it gives the size back
+//! A light item comes in by what was paid for its place in advance (`gate/prepaid`), and leaves this word alone. Any other push takes its
+//! size in by one swap, and then claims its place by another. If it gets no place it gives the size back
 //! under the head lock and serves whoever waits, since somebody may have seen the size and waited for it. SHUT keeps pushes
 //! out while anybody waits: unlike places, a size that is too large for one may fit for the next one, who must not overtake.
-//! Outside the head lock `inside` only grows, so "it does not fit", seen under it, is final.
+//! Outside the head lock `inside` only grows, so "it does not fit", seen under it, is final, unless a prepaid place is claimed and not
+//! written yet.
 
 use crate::sync::{AtomicU64, CachePadded, Fault, Ordering, fault, mark};
 
@@ -23,6 +25,12 @@ const SHUT: u64 = 1 << 63;
 /// Something has not fitted since room was last made: the flusher is not to wait for a full batch.
 const SHORT: u64 = 1 << 62;
 const INSIDE: u64 = SHORT - 1;
+
+/// Fewer places are not worth the look under the head lock that follows when they are used up. Tests have small buffers.
+const FEWEST: u64 = if cfg!(any(debug_assertions, fuzzing, backpressure_loom, backpressure_shuttle)) { 1 } else { 64 };
+
+/// Whoever takes the head lock walks along what was claimed: not for longer than 0.1 ms.
+const LONGEST: u64 = 1 << 16;
 
 /// No alarm.
 const NEVER: u64 = u64::MAX;
@@ -39,7 +47,7 @@ pub(crate) struct Limits {
 
 #[derive(Debug)]
 pub(crate) struct Volume {
-    /// The word that a push writes besides `tail`.
+    /// The word that a push writes besides `tail`, unless its place is prepaid.
     word: CachePadded<AtomicU64>,
     bounds: CachePadded<Bounds>,
 }
@@ -48,6 +56,9 @@ pub(crate) struct Volume {
 #[derive(Debug)]
 struct Bounds {
     limits: Limits,
+    /// What a prepaid place counts for: an equal share of the capacity. It never changes, so that whoever claims one need
+    /// not know since when it is prepaid.
+    allowance: u64,
     /// How much must be inside for a producer to raise the alarm.
     alarm: AtomicU64,
 }
@@ -64,11 +75,17 @@ pub(super) enum Unfit {
 }
 
 impl Volume {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, places: u64) -> Self {
+        let allowance = (limits.capacity / places).clamp(1, limits.item);
         Self {
             word: CachePadded::new(AtomicU64::new(0)),
-            bounds: CachePadded::new(Bounds { limits, alarm: AtomicU64::new(NEVER) }),
+            bounds: CachePadded::new(Bounds { limits, allowance, alarm: AtomicU64::new(NEVER) }),
         }
+    }
+
+    #[inline(always)]
+    pub(super) fn allowance(&self) -> u64 {
+        self.bounds.allowance
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -133,7 +150,31 @@ impl Volume {
         }
     }
 
-    /// Gives `size` back; under the head lock, which serves the waiters before it is released.
+    /// Takes the allowance in for as many places as there is reason to, at most so many: not so much that anybody wants to know, and a
+    /// share of what is left stays for heavier items. Under the head lock; returns how many.
+    pub(super) fn prepay(&self, most: u64) -> u64 {
+        // Ordering: Relaxed, armed under the head lock. Whoever takes it looks under it, too.
+        let alarm = self.bounds.alarm.load(Ordering::Relaxed);
+        let bound = if fault(Fault::PrepaidAboveAlarm) { NEVER } else { alarm }.min(self.bounds.limits.capacity + 1);
+        // Ordering: Relaxed, the swap below validates the word.
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let gap = bound.saturating_sub((word & INSIDE) + 1);
+            let places = ((gap - gap / 8) / self.bounds.allowance).min(most).min(LONGEST);
+            let barred = if fault(Fault::PrepaidForWaiters) { 0 } else { SHUT | SHORT };
+            if places < FEWEST || word & barred != 0 {
+                return 0;
+            }
+            let next = word + places * self.bounds.allowance;
+            // Ordering: AcqRel, as in `claim`.
+            match self.word.compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return places,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Gives `size` back; under the head lock. Unless it was prepaid, the section serves the waiters before it ends.
     pub(super) fn release(&self, size: u64) {
         if size > 0 {
             // Ordering: AcqRel, as in `claim`.
@@ -142,7 +183,7 @@ impl Volume {
         }
     }
 
-    /// What fits; under the head lock it can only become less.
+    /// What fits; under the head lock it becomes more only by what is settled.
     pub(super) fn spare(&self) -> u64 {
         self.bounds.limits.capacity - self.inside()
     }
@@ -222,7 +263,7 @@ mod tests {
     use super::*;
 
     fn volume(capacity: u64) -> Volume {
-        Volume::new(Limits { capacity, item: capacity, batch: None })
+        Volume::new(Limits { capacity, item: capacity, batch: None }, capacity)
     }
 
     #[test]

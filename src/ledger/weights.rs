@@ -23,7 +23,8 @@ impl Sums {
 /// 2^60; the totals have 128 bits, so that they do not wrap.
 ///
 /// A push takes its weight in before its place. So `depth`, `buffered` and `accepted` hold also the weight of pushes that are
-/// on their way at this instant, and one of those may still be told that there is no place.
+/// on their way at this instant, and one of those may still be told that there is no place. An item whose place was paid for in advance (see
+/// [`weigher`](crate::Builder::weigher)) counts by what was paid from the claim to the moment in which it is written.
 ///
 /// ```text
 /// accepted = delivered + failed + evicted + expired + purged + abandoned + buffered + in_flight

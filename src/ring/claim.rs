@@ -51,7 +51,7 @@ pub(crate) struct Late {
 pub(crate) enum Means {
     /// Free places only.
     Room,
-    /// The oldest item's place, too, if there is credit for it.
+    /// The oldest item's place, too, if there is credit for it; where there are sizes, free places that are prepaid or not.
     Credit,
 }
 

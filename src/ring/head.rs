@@ -289,6 +289,11 @@ impl<T, X> HeadGuard<'_, T, X> {
         self.ring.room(word, self.paid_limit()).max(0) as u64
     }
 
+    /// Free places that are published.
+    pub(crate) fn published(&self, word: Word) -> u64 {
+        self.ring.room(word, self.head.limit).max(0) as u64
+    }
+
     /// How many more are inside than the capacity, after it has shrunk.
     pub(crate) fn excess(&self) -> u64 {
         self.ring.room(self.tail(), self.paid_limit()).min(0).unsigned_abs()

@@ -8,7 +8,8 @@
 //!  \______ place: 37 bits __________/
 //! ```
 //!
-//! CREDIT says that a claim may displace the oldest item. It lies below the place, so a test of room need not look at it.
+//! CREDIT says that a claim may displace the oldest item; or, where items have sizes, that the next places may be prepaid. It
+//! lies below the place, so a test of room need not look at it.
 //!
 //! `index` is the slot, `b` the fewest bits that hold `0 ..= slots - 1`, and `lap` counts the times round. A place
 //! stands at the top, so that it wraps without touching a flag, and after at least 2^36 pushes, so that a producer that
@@ -66,6 +67,12 @@ impl Word {
     #[inline(always)]
     pub(super) const fn is_shut(self) -> bool {
         self.0 & (CLOSED | CREDIT) != 0
+    }
+
+    /// Plain and on credit: with sizes, the next place may be prepaid.
+    #[inline(always)]
+    pub(super) const fn is_plain_on_credit(self) -> bool {
+        self.0 & LOW == CREDIT
     }
 
     pub(super) const fn on_credit(self) -> Self {

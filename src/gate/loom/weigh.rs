@@ -4,7 +4,8 @@
 use std::task::Waker;
 
 use super::{Arc, Displaced, Model, Rig, Wait, join, thread};
-use crate::gate::{Evicted, Limits, Parked, Stock, Tag};
+use crate::gate::{Evicted, Limits, Misfit, Parked, Stock, Tag};
+use crate::ledger::Weights;
 use crate::state::{State, Watermarks};
 use crate::sync::{Fault, explore, explore_wide, must_fail};
 
@@ -13,7 +14,7 @@ const MOST: u64 = 10;
 
 impl Rig {
     /// A gate with the items `0 ..` of these sizes inside.
-    fn with_sizes(capacity: usize, sizes: &[u64], batch: Option<u64>) -> Arc<Model<Self>> {
+    pub(super) fn with_sizes(capacity: usize, sizes: &[u64], batch: Option<u64>) -> Arc<Model<Self>> {
         let limits = Limits { capacity: MOST, item: MOST, batch };
         let marks = Watermarks::new(0.99, 1.0).expect("valid");
         let rig = Self::build(capacity, 0, marks, Stock::Weighed(limits));
@@ -30,22 +31,31 @@ impl Rig {
         rig
     }
 
-    fn push_sized(&self, item: u32, size: u64) -> bool {
-        match self.gate.claim_sized(size) {
-            Ok(place) => {
-                if place.fill(item) {
-                    self.apply(self.gate.alarm());
+    /// As the core does it: in a prepaid place, if it is light enough; or by a claim of its own; or under the lock.
+    pub(super) fn push_sized(&self, item: u32, size: u64) -> bool {
+        let alarm = match self.gate.claim_prepaid(size) {
+            Some(place) => place.fill(item),
+            None => match self.gate.claim_sized(size) {
+                Ok(place) => place.fill(item),
+                Err(Misfit::Short) => {
+                    let mut locked = self.gate.lock();
+                    let is_in = locked.store(item, &mut Tag::of_size(size)).is_ok();
+                    self.apply(locked.finish());
+                    return is_in;
                 }
-                true
-            }
-            Err(misfit) => {
-                self.apply(self.gate.tell_misfit(misfit, size));
-                false
-            }
+                Err(misfit) => {
+                    self.apply(self.gate.tell_misfit(misfit, size));
+                    return false;
+                }
+            },
+        };
+        if alarm {
+            self.apply(self.gate.alarm());
         }
+        true
     }
 
-    fn evict_sized(&self, mut item: u32, size: u64, lost: &mut Vec<u32>) -> Displaced {
+    pub(super) fn evict_sized(&self, mut item: u32, size: u64, lost: &mut Vec<u32>) -> Displaced {
         for _ in 0..2 {
             let mut locked = self.gate.lock();
             let (evicted, victims) = locked.evict_sized(item, &mut Tag::of_size(size));
@@ -62,14 +72,22 @@ impl Rig {
         Displaced::Full
     }
 
-    fn send_sized(&self, item: u32, size: u64, held: u64) {
+    pub(super) fn send_sized(&self, item: u32, size: u64, held: u64) {
         let mut locked = self.gate.lock();
         locked.send(item, size, held);
         self.apply(locked.finish());
     }
 
+    pub(super) fn end(&self) -> u64 {
+        self.gate.lock().figures().end
+    }
+
+    pub(super) fn reserve_sized(&self, size: u64) -> bool {
+        self.gate.lock().reserve_sized(1, size)
+    }
+
     /// Goes to sleep until a batch of `items` is full, unless it is; `false` if it is.
-    fn sleep_for_batch(&self, items: usize) -> bool {
+    pub(super) fn sleep_for_batch(&self, items: usize) -> bool {
         let mut locked = self.gate.lock();
         let figures = locked.figures();
         let sleeps = figures.buffered < locked.batch_limit(items) as u64 && !figures.is_full;
@@ -80,23 +98,24 @@ impl Rig {
         sleeps
     }
 
+    pub(super) fn by_weight(&self) -> Weights {
+        let by_weight = self.gate.lock().by_weight().expect("weighed");
+        assert!(by_weight.depth <= MOST, "the bound holds");
+        by_weight
+    }
+
     /// Everything comes out, and the accounts by weight are those of what went in.
-    fn empty_by_weight(&self) -> Vec<u32> {
-        let check = || {
-            let by_weight = self.gate.lock().by_weight().expect("weighed");
-            assert!(by_weight.depth <= MOST, "the bound holds");
-            by_weight
-        };
-        check();
+    pub(super) fn empty_by_weight(&self) -> Vec<u32> {
+        self.by_weight();
         let all = self.empty();
-        let by_weight = check();
+        let by_weight = self.by_weight();
         let gone = by_weight.delivered + by_weight.evicted;
         assert_eq!((by_weight.depth, by_weight.in_flight, by_weight.accepted), (0, 0, gone));
         all
     }
 }
 
-fn sized(item: u32, size: u64) -> Parked<u32> {
+pub(super) fn sized(item: u32, size: u64) -> Parked<u32> {
     Parked::single(item, Tag::of_size(size))
 }
 
