@@ -244,7 +244,11 @@ impl<T: Send> Loop<T> {
             yields: !self.has_yielded && self.core.clock().needs_runtime(),
         };
         if work.calls == work.slots {
-            return self.core.end().map_or_else(Next::Wait, |_| Next::End);
+            return match self.core.end() {
+                Ok(_) => Next::End,
+                Err(_) if self.core.is_to_look_again() => Next::Yield,
+                Err(deadline) => Next::Wait(deadline),
+            };
         }
         let now = self.core.now();
         let step = self.core.step(now, &mut *self.pace, &work, &mut self.spare);

@@ -159,6 +159,7 @@ impl<T> Batches<T> {
                 let Again { key, tries, .. } = next.remove();
                 Found::Batch(key, tries)
             }
+            Due(_) if self.core.is_to_look_again() => Found::Unwritten,
             Due(at) => Found::Nothing(sooner(at, deadline)),
         }
     }

@@ -13,9 +13,10 @@ impl<T> Builder<T> {
     /// head keeps lighter ones behind it waiting, until it is in or gives up. Watermarks and the state go by items or by
     /// weight, whichever is the higher share, and the state is Blocked while anybody waits.
     ///
-    /// An item that weighs no more than an equal share, `capacity_weight / capacity`, mostly comes in by a place that was paid for in
-    /// advance, in one swap like an item without a weight; heavier ones, and all of them close to a watermark or to the end of the capacity,
-    /// take two. Without a weigher nothing is paid.
+    /// An item that weighs no more than an equal share, `capacity_weight / capacity`, or of two of the largest batches if that is less, mostly
+    /// comes in by a place that was paid for in advance: in one swap, like an item without a weight. Heavier ones take two, and so do all of
+    /// them close to a watermark or to the end of the capacity, beside permits, and in a buffer for less than a hundred. `weight()`, `pressure()` and
+    /// each decision of a [`Custom`](crate::Strategy::custom) strategy take the head lock then. A push without a weigher pays nothing.
     ///
     /// It is called once for each item that is offered, on the producer's thread, before anything is claimed and outside all
     /// locks; what it said counts until the item is settled. 0 is a weight like any other: such items are bounded by the

@@ -247,19 +247,43 @@ impl<T> Core<T> {
 
 #[cfg(all(test, not(backpressure_loom)))]
 mod tests {
+    use std::task::Waker;
+
     use super::*;
     use crate::core::ending::tests::parameters;
-    use crate::core::{Parameters, Weigher};
-    use crate::gate::Limits;
+    use crate::core::{Parameters, Queued, Weigher};
+    use crate::gate::{Limits, Parked, PrepaidClaim, Tag, Wait};
     use crate::pace::Fixed;
+
+    /// For 5 items of 10 in all, so that a prepaid place counts for 2.
+    fn weighed() -> Core<u32> {
+        let weigher: Weigher<u32> = Box::new(|_| 1);
+        let weigher = Some((weigher, Limits { capacity: 10, item: 10, batch: None }));
+        Core::new(Parameters { capacity: 5, weigher, ..parameters() }).expect("memory")
+    }
+
+    fn claimed(core: &Core<u32>) -> PrepaidClaim<'_, u32, Hangar<u32>> {
+        let Some(place) = core.gate.claim_prepaid(1) else { panic!("it is prepaid") };
+        place
+    }
+
+    #[test]
+    fn whoever_waits_for_something_lighter_than_it_counts_is_served_by_whoever_has_no_slot() {
+        let core = weighed();
+        let place = claimed(&core);
+        let parked = Parked::single(1, Tag::of_size(9));
+        let Queued::Waiting(key) = core.enqueue(parked, Waker::noop().clone()) else { panic!("it does not fit yet") };
+        assert!(core.is_to_look_again());
+        place.fill(0);
+        assert!(!core.is_to_look_again());
+        assert!(matches!(core.poll_waiter(key, Waker::noop().clone()), Wait::Served(_)));
+    }
 
     #[test]
     fn the_flusher_does_not_sleep_while_something_on_its_way_may_be_lighter_than_it_counts() {
-        let weigher: Weigher<u32> = Box::new(|_| 1);
-        let weigher = Some((weigher, Limits { capacity: 10, item: 10, batch: None }));
-        let core = Core::new(Parameters { capacity: 5, weigher, ..parameters() }).expect("memory");
+        let core = weighed();
         core.pause(true);
-        let Some(place) = core.gate.claim_prepaid(1) else { panic!("it is prepaid") };
+        let place = claimed(&core);
         let step = || core.step(core.now(), &mut Fixed, &Work::NONE, &mut Vec::new());
         assert_eq!(step(), Step::Yield);
         place.fill(0);

@@ -60,7 +60,7 @@ impl<T> Core<T> {
     }
 
     /// Stores an item of this size if there is room, and if the strategy need not be asked.
-    #[cold]
+    #[inline(never)]
     pub(super) fn store_weighed(&self, item: T, size: u64) -> Result<(), (T, Tag)> {
         if self.gate.is_asked() {
             return Err((item, Tag::of_size(size)));
@@ -120,6 +120,17 @@ impl<T> Core<T> {
         }
         items.extend(left);
         sizes.drain(..stored);
+    }
+
+    /// For whoever cannot step now: serves who waits, if something has turned out lighter than it counted. Whether something still may,
+    /// which nobody tells.
+    pub(crate) fn is_to_look_again(&self) -> bool {
+        self.is_weighed() && {
+            let locked = self.gate.lock();
+            let is_unsettled = locked.is_unsettled();
+            self.apply(locked.finish());
+            is_unsettled
+        }
     }
 
     /// What a decision of the user's may know.

@@ -17,7 +17,7 @@ pub(crate) enum Evicted<T> {
     Closed(T),
     /// Nothing can be displaced: all is in flight or reserved.
     Full(T),
-    /// The oldest is claimed and not written yet.
+    /// The oldest is claimed and not written yet; or what is needed by size may come of another one that is not.
     Unwritten(T),
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Merged<T> {
     Closed(T),
     /// Nothing is buffered: all is in flight or reserved.
     Full(T),
-    /// The youngest is claimed and not written yet.
+    /// The youngest is claimed and not written yet; or it may fit by size as soon as another one is.
     Unwritten(T),
 }
 

@@ -2,7 +2,7 @@
 //! without a size.
 //!
 //! Each section ends by paying for the next places, as long as nobody wants to know of so much, and begins by ending that: what nobody
-//! has claimed comes back, and of each item that is written what it is lighter than the allowance. So no section sees anything prepaid
+//! has claimed comes back, and of what was paid for each item that is written all that it does not need. So no section sees anything prepaid
 //! but places that are claimed and not written yet, which count by the allowance until they are.
 
 use std::ops::{Deref, DerefMut};
@@ -62,18 +62,21 @@ impl<'a, T, R> Held<'a, T, R> {
         }
         // What is on its way on another processor is written in a moment. Who has lost his is not waited for.
         let mut backoff = Backoff::new();
-        self.settle(volume);
+        self.settle_prepaid(volume);
         // Loom's models are to see what is not settled.
         while !cfg!(backpressure_loom) && !self.head.stowage.prepaid.is_empty() && !backoff.is_exhausted() {
             backoff.spin();
-            self.settle(volume);
+            let first = self.head.stowage.prepaid.start;
+            if self.head.size_at(first).is_some() {
+                self.settle_prepaid(volume);
+            }
         }
     }
 
-    /// Has the prepaid places that are written count by the sizes of their items; whether there were any.
-    fn settle(&mut self, volume: &Volume) -> bool {
+    /// Has the prepaid places that are written count by the sizes of their items; whether that has made room.
+    fn settle_prepaid(&mut self, volume: &Volume) -> bool {
         let mut prepaid = self.head.stowage.prepaid.clone();
-        let surplus = self.head.settle(&mut prepaid, volume.allowance());
+        let surplus = self.head.settle_prepaid(&mut prepaid, volume.allowance());
         volume.release(surplus);
         self.head.stowage.prepaid = prepaid;
         surplus > 0
@@ -121,10 +124,18 @@ impl<T, R> DerefMut for Held<'_, T, R> {
 }
 
 impl<T, R> Locked<'_, T, R> {
-    /// Settles what was not written when the section began, before it is moved out; whether there was any.
+    /// Settles what was not written when the section began, before it is moved out; whether that has made room.
     pub(super) fn settle_prepaid(&mut self) -> bool {
-        let is_done = fault(Fault::PrepaidUnsettled);
-        self.volume().is_some_and(|volume| !is_done && self.head.settle(volume))
+        if fault(Fault::PrepaidUnsettled) {
+            return false;
+        }
+        self.volume().is_some_and(|volume| self.head.settle_prepaid(volume))
+    }
+
+    /// How much of what is inside by size may turn out not to be.
+    pub(super) fn unsettled(&self) -> u64 {
+        let prepaid = &self.head.stowage.prepaid;
+        self.volume().map_or(0, |volume| (prepaid.end - prepaid.start) * volume.allowance())
     }
 
     /// Something that is claimed and not written may be lighter than it counts: what does not fit now may fit as soon as it is.

@@ -181,7 +181,7 @@ impl<'a, T, R> Locked<'a, T, R> {
     }
 
     /// Takes a size in for that of the item at `position`, which is about to leave; `Some(false)` if it does not fit, whatever
-    /// was drawn, and `None` if that one is not written yet.
+    /// was drawn, and `None` if that one is not written yet, or if it may fit as soon as another one is.
     #[inline]
     pub(super) fn make_way(&mut self, position: u64, size: u64) -> Option<bool> {
         if self.gate.volume.is_none() { Some(true) } else { self.make_way_sized(position, size) }
@@ -287,7 +287,8 @@ impl<'a, T, R> Locked<'a, T, R> {
     pub(crate) fn batch_limit(&self, max: usize) -> usize {
         let Some(most) = self.batch_size() else { return max };
         let word = self.head.tail();
-        if self.buffered_size() < most || self.head.buffered(word) == 0 {
+        // What may turn out lighter is no reason.
+        if self.buffered_size().saturating_sub(self.unsettled()) < most || self.head.buffered(word) == 0 {
             return max;
         }
         let (mut count, mut sum) = (0, 0);
@@ -351,7 +352,7 @@ impl<'a, T, R> Locked<'a, T, R> {
             return (Evicted::Closed(item), Vec::new());
         }
         self.serve();
-        let item = match self.store(item, tag) {
+        let mut item = match self.store(item, tag) {
             Ok(()) => return (Evicted::Stored, Vec::new()),
             Err(item) => item,
         };
@@ -361,8 +362,13 @@ impl<'a, T, R> Locked<'a, T, R> {
                 let refused = if is_unwritten { Evicted::Unwritten(item) } else { Evicted::Full(item) };
                 return (refused, Vec::new());
             };
-            // What was written since may be among the victims, or make some of them needless.
-            if !self.settle_prepaid() && self.swap_sizes(size, tag.size) {
+            // What was written since may be among the victims, or make them needless.
+            if self.settle_prepaid() {
+                match self.store(item, tag) {
+                    Ok(()) => return (Evicted::Stored, Vec::new()),
+                    Err(back) => item = back,
+                }
+            } else if self.swap_sizes(size, tag.size) {
                 break (count, size);
             }
         };

@@ -26,7 +26,7 @@ const SHUT: u64 = 1 << 63;
 const SHORT: u64 = 1 << 62;
 const INSIDE: u64 = SHORT - 1;
 
-/// Fewer places are not worth the look under the head lock that follows when they are used up. Tests have small buffers.
+/// Fewer places are not worth what every section does for them. Tests have small buffers.
 const FEWEST: u64 = if cfg!(any(debug_assertions, fuzzing, backpressure_loom, backpressure_shuttle)) { 1 } else { 64 };
 
 /// Whoever takes the head lock walks along what was claimed: not for longer than 0.1 ms.
@@ -56,7 +56,7 @@ pub(crate) struct Volume {
 #[derive(Debug)]
 struct Bounds {
     limits: Limits,
-    /// What a prepaid place counts for: an equal share of the capacity. It never changes, so that whoever claims one need
+    /// What a prepaid place counts for: an equal share of the capacity, or of two of the largest batches. It never changes, so that whoever claims one need
     /// not know since when it is prepaid.
     allowance: u64,
     /// How much must be inside for a producer to raise the alarm.
@@ -76,7 +76,9 @@ pub(super) enum Unfit {
 
 impl Volume {
     pub(super) fn new(limits: Limits, places: u64) -> Self {
-        let allowance = (limits.capacity / places).clamp(1, limits.item);
+        // Of batches, too, since the flusher wants to know of one: of more than that nothing could be prepaid while it sleeps.
+        let shared = limits.batch.map_or(limits.capacity, |batch| limits.capacity.min(2 * batch));
+        let allowance = (shared / places).clamp(1, limits.item);
         Self {
             word: CachePadded::new(AtomicU64::new(0)),
             bounds: CachePadded::new(Bounds { limits, allowance, alarm: AtomicU64::new(NEVER) }),
@@ -291,6 +293,13 @@ mod tests {
         assert!(volume.is_short());
         volume.forget_short();
         assert_eq!((volume.is_short(), volume.claim(10)), (false, Ok(10)));
+    }
+
+    #[test]
+    fn the_allowance_is_a_share_of_what_can_be_inside_or_of_two_batches() {
+        let allowance = |capacity, item, batch| Volume::new(Limits { capacity, item, batch }, 100).allowance();
+        assert_eq!([allowance(1_000, 1_000, None), allowance(1_000, 7, None), allowance(99, 99, None)], [10, 7, 1]);
+        assert_eq!([allowance(MAX_CAPACITY_WEIGHT, 1_000, Some(500)), allowance(1_000, 9, Some(900))], [10, 9]);
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl<T, X> HeadGuard<'_, T, X> {
     /// Settles those of these prepaid positions, all of them claimed, that are written: what was paid for them, so much for each, and is
     /// not their items'. One that has brought its own size needs nothing of it. What is left of the range begins and ends with one that
     /// is not written.
-    pub(crate) fn settle(&mut self, prepaid: &mut Range<u64>, allowance: u64) -> u64 {
+    pub(crate) fn settle_prepaid(&mut self, prepaid: &mut Range<u64>, allowance: u64) -> u64 {
         if prepaid.is_empty() {
             return 0;
         }
