@@ -1,6 +1,8 @@
 //! A consumer alone: it takes out what lies there.
 
 use backpressure::{BackpressureController, Batch};
+use futures::FutureExt;
+use tokio::sync::mpsc;
 
 use super::enter;
 use crate::harness::{Contest, Limit, OURS, best, one_thread, per_item, timed};
@@ -17,12 +19,13 @@ const PASSES: usize = 5;
 pub(crate) fn rows(form: Form) -> Vec<Contest> {
     let items = form.items(ITEMS);
     let bars = |contest: Contest| contest.ambition(Limit::Of(Tokio::NAME, 0.30)).ambition(SWAP);
-    vec![
+    let rows = [
         row::<u64>(items).mark(Limit::Of(Tokio::NAME, 0.30)).ambition(SWAP),
         bars(row::<Bytes64>(items)),
         bars(row::<Bytes128>(items)),
         bars(row::<String>(items)),
-    ]
+    ];
+    rows.into_iter().chain([10, 100, 5000].map(|batch| by_batch(batch, items))).collect()
 }
 
 const SWAP: Limit = Limit::Of("Mutex<VecDeque>", 1.0);
@@ -30,10 +33,18 @@ const SWAP: Limit = Limit::Of("Mutex<VecDeque>", 1.0);
 fn row<T: Payload>(items: u64) -> Contest {
     let about = "One thread takes out and drops what is there, in batches of 500, or all at once where a peer does so.";
     let contest = Contest::new(format!("drain, {}", T::NAME), "ns/item", about)
-        .enter(OURS, move || flush::<T>(items))
+        .enter(OURS, move || flush::<T>(items, BATCH))
         .enter("backpressure, pulled", move || drain::<Ours<T>, T>(items));
     enter!(contest, drain::<_, T>(items):
         Tokio, Kanal, Flume, Crossfire, AsyncChannel, Thingbuf, ArrayQueue<T>, ConcurrentQueue<T>, MutexDeque<T>, Rtrb)
+}
+
+/// What a flush costs besides its items, which a channel does not have.
+fn by_batch(batch: usize, items: u64) -> Contest {
+    let about = "One thread takes out and drops what is there, in batches of that size.";
+    Contest::new(format!("drain, u64, batches of {batch}"), "ns/item", about)
+        .enter(OURS, move || flush::<u64>(items, batch))
+        .enter(Tokio::NAME, move || receive(items, batch))
 }
 
 fn drain<Q: Queue<T>, T: Payload>(items: u64) -> f64 {
@@ -53,9 +64,9 @@ fn drain<Q: Queue<T>, T: Payload>(items: u64) -> f64 {
 }
 
 /// By the flusher, into a sink.
-fn flush<T: Payload>(items: u64) -> f64 {
+fn flush<T: Payload>(items: u64, batch: usize) -> f64 {
     let runtime = one_thread();
-    let builder = BackpressureController::builder(items as usize).fixed(BATCH, LINGER);
+    let builder = BackpressureController::builder(items as usize).fixed(batch, LINGER);
     let sink = |batch: Batch<T>| async move {
         look(&batch);
         Ok(())
@@ -68,6 +79,25 @@ fn flush<T: Payload>(items: u64) -> f64 {
         timed(|| {
             let report = runtime.block_on(queue.flush());
             assert_eq!((report.delivered, report.unsettled), (items, 0));
+        })
+    };
+    per_item(best(PASSES, pass), items)
+}
+
+fn receive(items: u64, batch: usize) -> f64 {
+    let (sender, mut receiver) = mpsc::channel(items as usize);
+    let mut taken = Vec::with_capacity(batch);
+    let pass = || {
+        for item in u64::supply(items) {
+            assert!(sender.try_send(item).is_ok(), "there is room");
+        }
+        let mut count = 0;
+        timed(|| {
+            while count < items {
+                count += receiver.recv_many(&mut taken, batch).now_or_never().unwrap_or(0) as u64;
+                look(&taken);
+                taken.clear();
+            }
         })
     };
     per_item(best(PASSES, pass), items)
