@@ -125,7 +125,7 @@ impl<T> Batch<T> {
     }
 
     /// Judges each item, in the order in which the sink was given them: for stores that answer item by item. What was judged
-    /// before is judged anew.
+    /// before is judged anew. A `Result<(), E>` for each will do, too: an error means that the item has failed for good.
     ///
     /// # Errors
     ///
@@ -148,10 +148,10 @@ impl<T> Batch<T> {
     /// }
     /// # async fn bulk(batch: &[String]) -> Vec<u16> { vec![200; batch.len()] }
     /// ```
-    pub fn judge(&mut self, outcomes: impl IntoIterator<Item = ItemOutcome>) -> Result<(), WrongOutcomes> {
+    pub fn judge<O: Into<ItemOutcome>>(&mut self, outcomes: impl IntoIterator<Item = O>) -> Result<(), WrongOutcomes> {
         let items = self.parts.seqs.len();
         // One more than there may be shows that there are too many, also of an iterator without an end.
-        let marks: Vec<_> = outcomes.into_iter().take(items + 1).map(Mark::from).collect();
+        let marks: Vec<_> = outcomes.into_iter().take(items + 1).map(|outcome| Mark::from(outcome.into())).collect();
         if marks.len() != items {
             return Err(WrongOutcomes { items, outcomes: marks.len() });
         }

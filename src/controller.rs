@@ -399,10 +399,10 @@ impl<T> BackpressureController<T> {
         self.core.len()
     }
 
-    /// Nothing reserved, buffered or in flight.
+    /// Nothing buffered or in flight; places may be reserved.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.core.depth() == 0
+        self.core.len() == 0
     }
 
     /// Reserved + buffered + in flight, in `0 ..= max_capacity`: at most the capacity, unless there was more inside when that

@@ -1,9 +1,13 @@
 //! Every error of the crate, and the closed sets of reasons.
 
+mod flush;
+
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
+
+pub(crate) use self::flush::Verdict;
+pub use self::flush::{FlushError, FlushTimedOut, ItemOutcome, RetriesExhausted, SinkPanicked, WrongOutcomes};
 
 /// A boxed error of the user's.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -256,7 +260,9 @@ impl fmt::Display for ReserveError {
         match self {
             Self::Full => f.write_str(RefuseReason::Full.message()),
             Self::Closed => f.write_str(RefuseReason::Closed.message()),
-            Self::TooMany { asked, capacity } => write!(f, "{asked} places asked of a buffer of {capacity}"),
+            Self::TooMany { asked, capacity } => {
+                write!(f, "{asked} places asked for, where at most {capacity} fit")
+            }
             Self::TooLarge { asked, most } => {
                 write!(f, "a weight of {asked} asked for, where items weigh {most} at most")
             }
@@ -421,150 +427,6 @@ impl fmt::Display for DriveError {
 }
 
 impl Error for DriveError {}
-
-/// What a sink says of a flush that did not succeed.
-///
-/// `?` turns any error into [`retry`](Self::retry). For that reason this type does not implement [`Error`] itself.
-pub struct FlushError {
-    pub(crate) verdict: Verdict,
-    pub(crate) source: Arc<dyn Error + Send + Sync>,
-}
-
-/// What is to be done with the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Retry,
-    Throttled(Duration),
-    TooLarge,
-    Permanent,
-}
-
-impl FlushError {
-    /// It may work later: the batch is sent again by the retry policy.
-    pub fn retry(error: impl Into<BoxError>) -> Self {
-        Self::new(Verdict::Retry, error)
-    }
-
-    /// The sink asks for a pause: the batch is sent again no sooner than after `after`, from when its call has ended, and until
-    /// then nothing else is sent either, also if the batch has failed for good. Calls that are under way go on; of several
-    /// pauses the one that ends last counts. Zero names no pause: as [`retry`](Self::retry), while a pace that adapts slows down.
-    /// Pulled batches have no sink that could ask.
-    pub fn throttled(error: impl Into<BoxError>, after: Duration) -> Self {
-        Self::new(Verdict::Throttled(after), error)
-    }
-
-    /// The batch is too large for the sink: it is split in two. A single item that is too large has failed.
-    pub fn too_large(error: impl Into<BoxError>) -> Self {
-        Self::new(Verdict::TooLarge, error)
-    }
-
-    /// It will never work: the items have failed, unless the batch is [bisected](crate::Builder::bisect).
-    pub fn permanent(error: impl Into<BoxError>) -> Self {
-        Self::new(Verdict::Permanent, error)
-    }
-
-    /// The error that the sink gave.
-    #[must_use]
-    pub fn source(&self) -> &(dyn Error + Send + Sync + 'static) {
-        &*self.source
-    }
-
-    fn new(verdict: Verdict, error: impl Into<BoxError>) -> Self {
-        Self { verdict, source: Arc::from(error.into()) }
-    }
-}
-
-/// What a sink says of one item: see [`Batch::judge`](crate::Batch::judge).
-#[derive(Clone, Debug)]
-pub enum ItemOutcome {
-    /// It is delivered, whatever the flush answers.
-    Delivered,
-    /// It is to be sent again, also when the flush answers `Ok(())`.
-    Retry,
-    /// It has failed for good.
-    Failed(Arc<dyn Error + Send + Sync>),
-}
-
-impl ItemOutcome {
-    /// It has failed for good.
-    pub fn failed(error: impl Into<BoxError>) -> Self {
-        Self::Failed(Arc::from(error.into()))
-    }
-}
-
-/// Not as many outcomes as items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WrongOutcomes {
-    /// Items of the batch.
-    pub items: usize,
-    /// Outcomes that there were; one more than the items if there were more.
-    pub outcomes: usize,
-}
-
-impl fmt::Display for WrongOutcomes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { items, outcomes } = self;
-        let more = if outcomes > items { " or more" } else { "" };
-        write!(f, "{outcomes}{more} outcomes for a batch of {items} items")
-    }
-}
-
-impl Error for WrongOutcomes {}
-
-impl<E: Into<BoxError>> From<E> for FlushError {
-    fn from(error: E) -> Self {
-        Self::retry(error)
-    }
-}
-
-impl fmt::Debug for FlushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlushError").field("verdict", &self.verdict).field("source", &self.source).finish()
-    }
-}
-
-impl fmt::Display for FlushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.source)
-    }
-}
-
-/// The error of a flush that ended by a panic of the sink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SinkPanicked;
-
-impl fmt::Display for SinkPanicked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the sink panicked")
-    }
-}
-
-impl Error for SinkPanicked {}
-
-/// The error of a flush that was cut off by the flush timeout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlushTimedOut;
-
-impl fmt::Display for FlushTimedOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the flush timed out")
-    }
-}
-
-impl Error for FlushTimedOut {}
-
-/// The error of an item that the sink asked to be sent again, once the retry policy gives up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetriesExhausted;
-
-impl fmt::Display for RetriesExhausted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the retries are used up")
-    }
-}
-
-impl Error for RetriesExhausted {}
 
 /// An identity of [`Snapshot`](crate::Snapshot) that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,9 +37,7 @@ impl FlushReport {
     pub const fn all_delivered(&self) -> bool {
         self.total() == self.delivered
     }
-}
 
-impl FlushReport {
     pub(crate) fn new(tally: Tally, unsettled: u64) -> Self {
         Self {
             unsettled,
@@ -50,6 +48,15 @@ impl FlushReport {
             purged: tally.lost.purged,
             abandoned: tally.lost.abandoned,
         }
+    }
+}
+
+impl fmt::Display for FlushReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { delivered, failed, evicted, expired, purged, abandoned, unsettled } = self;
+        write!(f, "delivered {delivered}, failed {failed}, evicted {evicted}, expired {expired}, purged {purged}, ")?;
+        write!(f, "abandoned {abandoned}")?;
+        if *unsettled > 0 { write!(f, ", not waited for {unsettled}") } else { Ok(()) }
     }
 }
 
@@ -87,6 +94,18 @@ impl<T> DrainReport<T> {
         self.totals.evicted
     }
 
+    /// Items that became too old.
+    #[must_use]
+    pub const fn expired(&self) -> u64 {
+        self.totals.expired
+    }
+
+    /// Items removed by `purge`.
+    #[must_use]
+    pub const fn purged(&self) -> u64 {
+        self.totals.purged
+    }
+
     /// Items left behind: the leftovers, and what was not returned.
     #[must_use]
     pub const fn abandoned(&self) -> u64 {
@@ -114,16 +133,12 @@ impl<T> fmt::Debug for DrainReport<T> {
 impl<T> fmt::Display for DrainReport<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.totals;
-        write!(
-            f,
-            "delivered {}, failed {}, evicted {}, purged {}, abandoned {}, refused {}, cancelled {}",
-            t.delivered,
-            t.failed,
-            t.evicted,
-            t.purged,
-            t.abandoned,
-            t.refused.total(),
-            t.cancelled
-        )
+        write!(f, "delivered {}, failed {}, evicted {}, expired {}, ", t.delivered, t.failed, t.evicted, t.expired)?;
+        write!(f, "purged {}, abandoned {}, refused {}, ", t.purged, t.abandoned, t.refused.total())?;
+        write!(f, "cancelled {}", t.cancelled)?;
+        if self.not_returned > 0 {
+            write!(f, ", not returned {}", self.not_returned)?;
+        }
+        if self.permits_out > 0 { write!(f, ", permits out {}", self.permits_out) } else { Ok(()) }
     }
 }

@@ -51,6 +51,7 @@ impl Retry {
     /// The waits of each batch come from an iterator of its own; where it ends, the batch has failed.
     ///
     /// It runs in the flusher, outside locks. A panic in it ends the schedule of that batch.
+    #[must_use]
     pub fn schedule<F, I>(schedule: F) -> Self
     where
         F: Fn() -> I + Send + Sync + 'static,

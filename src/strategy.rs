@@ -132,11 +132,13 @@ impl<T, F: Fn(&T, &Pressure) -> Admission + Send + Sync> Admit<T> for AskedFrom<
 
 impl<T> Strategy<T> {
     /// A decision of your own about each item that finds no room.
+    #[must_use]
     pub fn custom(decide: impl Fn(&T, &Pressure) -> Admission + Send + Sync + 'static) -> Self {
         Self::Custom(Arc::new(decide))
     }
 
     /// A decision of your own about each item while the buffer is in `state` or worse, and about each that finds no room.
+    #[must_use]
     pub fn custom_from(state: State, decide: impl Fn(&T, &Pressure) -> Admission + Send + Sync + 'static) -> Self {
         Self::Custom(Arc::new(AskedFrom { state, decide }))
     }

@@ -339,6 +339,7 @@ fn what_expires_during_a_drain_counts_as_expired() {
         let start = Instant::now();
         let report = c.drain(secs(25)).await;
         assert!(start.elapsed() < secs(3), "{:?}", start.elapsed());
+        assert!(report.to_string().contains("expired 5"), "a loss is in the line that is logged: {report}");
         assert_eq!((report.totals.expired, report.totals.abandoned, report.leftovers), (5, 0, vec![]));
         assert_eq!((report.totals.audit(), losses.lines()), (Ok(()), expired(0..5)));
     });

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -227,6 +228,29 @@ fn clones_run_at_once_each_on_a_thread_of_its_own() {
             Ok(())
         });
         let c = BackpressureController::builder(8).fixed(1, HOUR).spawn_concurrent(2, sink).unwrap();
+        (0..4).for_each(|i| c.try_push(i).unwrap());
+        assert!(c.flush().await.all_delivered());
+    });
+}
+
+#[test]
+fn a_clone_that_panics_leaves_the_original_as_it_was() {
+    struct Brittle;
+
+    impl Clone for Brittle {
+        fn clone(&self) -> Self {
+            panic!("as planned");
+        }
+    }
+
+    real(GUARD, || async {
+        let brittle = Brittle;
+        let sink = BlockingSink::new(move |_: Batch<u64>| {
+            let _held = &brittle;
+            Ok(())
+        });
+        assert!(catch_unwind(AssertUnwindSafe(|| sink.clone())).is_err());
+        let c = BackpressureController::builder(8).fixed(1, HOUR).spawn(sink).unwrap();
         (0..4).for_each(|i| c.try_push(i).unwrap());
         assert!(c.flush().await.all_delivered());
     });

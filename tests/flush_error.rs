@@ -6,6 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use backpressure::{BackpressureController, Batch, FlushError, Loss, Retry};
 
@@ -79,4 +80,15 @@ fn the_loss_hook_is_given_the_error_itself() {
         assert_eq!(c.flush().await.failed, 4);
         assert_eq!(*kinds.lock().unwrap(), [Some(io::ErrorKind::BrokenPipe); 4]);
     });
+}
+
+#[test]
+fn what_a_sink_answers_can_be_looked_at() {
+    let told =
+        |error: FlushError| (error.is_retry(), error.throttled_for(), error.is_too_large(), error.is_permanent());
+    assert_eq!(told(FlushError::retry("again")), (true, None, false, false));
+    assert_eq!(told(FlushError::throttled("later", ms(5))), (false, Some(ms(5)), false, false));
+    assert_eq!(told(FlushError::throttled("now", Duration::ZERO)), (false, Some(Duration::ZERO), false, false));
+    assert_eq!(told(FlushError::too_large("half")), (false, None, true, false));
+    assert_eq!(told(FlushError::permanent("no")), (false, None, false, true));
 }

@@ -24,7 +24,7 @@ const FLOORS: [&[&str]; 8] = [
     &["strategy", "pace", "retry", "retry_after", "drain_rate", "sojourn"],
     &["core", "batch", "flight", "report", "telemetry", "health", "events", "explain"],
     &["sink", "flusher", "pull"],
-    &["builder", "controller", "dead_letters", "push", "permit", "flush", "drain", "watch", "handle"],
+    &["builder", "controller", "dead_letters", "push", "permit", "flush", "drain", "watch"],
     &["adapt", "guide", "test_util"],
 ];
 
@@ -404,8 +404,8 @@ fn an_upward_import_is_found_however_it_is_written() {
     found("gate.rs", "use super::strategy::Strategy;");
     found("pace/adaptive/slots.rs", "use super::super::super::{state::State, watch::Watch};");
     found("pace/mod.rs", "use super::{self::controller, retry};");
-    found("state.rs", "mod inner { use super::super::handle::Handle; }");
-    found("state.rs", "mod inner { use super::Cell; }\nuse super::handle::Handle;");
+    found("state.rs", "mod inner { use super::super::watch::Watch; }");
+    found("state.rs", "mod inner { use super::Cell; }\nuse super::watch::Watch;");
     found("time.rs", "use crate::r#push::Push;");
     found("time.rs", "fn f(c: char) { if c == '\\'' || c == '\"' { crate::push::f() } }");
     found("time.rs", "fn f<'a>(x: &'a str) { crate::push::f(x, \"{\") }");

@@ -375,6 +375,24 @@ fn s_j07_each_item_has_the_outcome_that_was_said_of_it() {
 }
 
 #[test]
+fn a_result_for_each_item_is_an_outcome_for_each() {
+    paused(|| async {
+        let losses = Losses::default();
+        let sink = |mut batch: Batch<u64>| {
+            let answers: Vec<_> =
+                batch.iter().map(|item| if *item == 1 { Err("one is bad") } else { Ok(()) }).collect();
+            std::future::ready(batch.judge(answers).map_err(FlushError::from))
+        };
+        let c = builder(10, 3).retry(each_second()).on_loss(losses.hook()).spawn(sink).unwrap();
+        (0..3).for_each(|i| c.try_push(i).unwrap());
+        let report = c.flush().await;
+        assert_eq!((report.delivered, report.failed), (2, 1));
+        assert_eq!(report.to_string(), "delivered 2, failed 1, evicted 0, expired 0, purged 0, abandoned 0");
+        assert_eq!(losses.lines(), [(Some(1), LossReason::Failed, Some("one is bad".to_owned()))]);
+    });
+}
+
+#[test]
 fn outcomes_that_are_not_as_many_as_the_items_judge_nothing() {
     paused(|| async {
         let said = Arc::new(Mutex::new(Vec::new()));

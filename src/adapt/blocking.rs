@@ -85,10 +85,20 @@ impl<F> BlockingSink<F> {
 impl<F: Clone> Clone for BlockingSink<F> {
     fn clone(&self) -> Self {
         // Its clone is the user's: not under the lock.
-        let function = self.home.lock().take();
-        let copy = function.clone();
-        *self.home.lock() = function;
-        Self { home: Arc::new(Mutex::new(copy)), running: None }
+        let lent = Lent { function: self.home.lock().take(), home: &self.home };
+        Self { home: Arc::new(Mutex::new(lent.function.clone())), running: None }
+    }
+}
+
+/// A function that goes home, also if its clone panics.
+struct Lent<'a, F> {
+    function: Option<F>,
+    home: &'a Home<F>,
+}
+
+impl<F> Drop for Lent<'_, F> {
+    fn drop(&mut self) {
+        *self.home.lock() = self.function.take();
     }
 }
 

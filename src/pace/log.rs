@@ -98,7 +98,6 @@ impl Log {
         Self { decisions: [None; KEPT], next: 0, count: 0, standing: Standing::NONE }
     }
 
-    #[allow(dead_code, reason = "the fixed pace decides nothing")]
     pub(crate) fn note(&mut self, decision: Decision) {
         self.decisions[self.next] = Some(decision);
         self.next = (self.next + 1) % KEPT;
