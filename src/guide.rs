@@ -15,6 +15,9 @@ pub mod cancellation {}
 #[doc = include_str!("../guide/shutdown.md")]
 pub mod shutdown {}
 
+#[doc = include_str!("../guide/operating.md")]
+pub mod operating {}
+
 #[doc = include_str!("../guide/adapting.md")]
 pub mod adapting {}
 

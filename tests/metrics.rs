@@ -38,6 +38,8 @@ struct Eye {
 struct Told {
     publications: AtomicUsize,
     descriptions: AtomicUsize,
+    /// Each metric that was described or registered, and its type.
+    types: Mutex<BTreeMap<String, &'static str>>,
     /// Counters since the start: a snapshot of the recorder takes them out.
     counters: Mutex<BTreeMap<String, u64>>,
     series: Mutex<BTreeSet<Key>>,
@@ -62,8 +64,14 @@ impl Probe {
         Self { inner, eye }
     }
 
-    fn note(&self, key: &Key) {
+    fn note_type(&self, name: &str, kind: &'static str) {
+        let before = self.eye.told.types.lock().unwrap().insert(name.to_owned(), kind);
+        assert!(before.is_none_or(|before| before == kind), "{name} is a {kind}");
+    }
+
+    fn note(&self, key: &Key, kind: &'static str) {
         let told = &self.eye.told;
+        self.note_type(key.name(), kind);
         told.series.lock().unwrap().insert(key.clone());
         if key.name() == "backpressure_depth_items" {
             told.publications.fetch_add(1, Ordering::SeqCst);
@@ -83,31 +91,34 @@ impl Probe {
 impl Recorder for Probe {
     fn describe_counter(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
         self.eye.told.descriptions.fetch_add(1, Ordering::SeqCst);
+        self.note_type(name.as_str(), "counter");
         self.inner.describe_counter(name, unit, text);
     }
 
     fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
         self.eye.told.descriptions.fetch_add(1, Ordering::SeqCst);
+        self.note_type(name.as_str(), "gauge");
         self.inner.describe_gauge(name, unit, text);
     }
 
     fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
         self.eye.told.descriptions.fetch_add(1, Ordering::SeqCst);
+        self.note_type(name.as_str(), "histogram");
         self.inner.describe_histogram(name, unit, text);
     }
 
     fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
-        self.note(key);
+        self.note(key, "counter");
         self.inner.register_counter(key, metadata)
     }
 
     fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
-        self.note(key);
+        self.note(key, "gauge");
         self.inner.register_gauge(key, metadata)
     }
 
     fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
-        self.note(key);
+        self.note(key, "histogram");
         self.inner.register_histogram(key, metadata)
     }
 }
@@ -530,6 +541,45 @@ fn a_consumer_that_pulls_publishes_while_it_waits() {
         let totals = c.drain(ms(1)).await.totals;
         consumer.await.unwrap();
         eye.read().check(&totals);
+    });
+}
+
+/// The names that begin as ours do, without what Prometheus adds to those of a histogram.
+fn own_names(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let own = words.filter(|word| word.starts_with("backpressure_"));
+    own.map(|name| ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name))
+        .collect()
+}
+
+#[test]
+fn the_guide_names_each_metric_and_no_other() {
+    let page = include_str!("../guide/operating.md");
+    recorded(move |eye| async move {
+        let down = |_: Batch<u64>| std::future::ready(Err(FlushError::permanent("no")));
+        let c = builder(4).weigher(|_| 1).spawn(down).unwrap();
+        (0..4).for_each(|i| c.try_push(i).unwrap());
+        assert_eq!(c.drain(SEC).await.totals.failed, 4);
+        let types = eye.told.types.lock().unwrap().clone();
+        let has = |name: &str| eye.told.series.lock().unwrap().iter().any(|key| key.name() == name);
+        assert!(types.keys().all(|name| has(name)), "each one is described, and each has a series: {types:?}");
+        assert_eq!(types.len(), 29);
+        for (name, kind) in &types {
+            let row = format!("| `{name}` | {kind}");
+            let rows: Vec<_> = page.lines().filter(|line| line.starts_with(&row)).collect();
+            let [row] = rows[..] else { panic!("{} rows begin with {row:?}", rows.len()) };
+            assert_eq!(row.contains("with a weigher"), name.ends_with("_bytes"), "{row}");
+            let series = eye.told.series.lock().unwrap().clone();
+            for label in series.iter().filter(|key| key.name() == name).flat_map(Key::labels) {
+                let is_named = |text: &str| row.contains(&format!("`{text}`"));
+                let is_told = label.key() == "queue"
+                    || is_named(label.key()) && (is_named(label.value()) || row.contains("below"));
+                assert!(is_told, "{label:?} is not in {row}");
+            }
+        }
+        let known: BTreeSet<_> = types.keys().map(String::as_str).collect();
+        let unknown: Vec<_> = own_names(page).difference(&known).copied().collect();
+        assert!(unknown.is_empty(), "no such metrics: {unknown:?}");
     });
 }
 
