@@ -53,7 +53,7 @@ type Parts<T> = (Arc<Core<T>>, Box<dyn Pace>);
 /// | capacity        | none: the one decision to make    | an error        | an error above [`MAX_CAPACITY`] |
 /// | `strategy`      | [`Strategy::Block`]               |                 |       |
 /// | `watermarks`    | 0.5 and 0.8 of the capacity       | an error        |       |
-/// | `max_batch`     | half the capacity, 1 to 5000 items| an error        | an error above the capacity |
+/// | `max_batch`     | half the capacity divided by the calls at once, 1 to 5000 items | an error        | an error above the capacity |
 /// | `initial_batch` | 100 items, or `max_batch`         | an error        | an error above `max_batch` |
 /// | `target_latency`| 100 ms                            | an error        | batches of `max_batch` |
 /// | `min_interval`  | 5 ms                              | an idle sink gets each item at once | an error above `max_interval` |
@@ -301,7 +301,8 @@ impl<T> Builder<T> {
 
     /// Receives each accepted item that is lost, with the reason. Without it such items are counted and dropped. What comes
     /// back to a caller, from a drain or a purge, does not come here. What is refused comes here only where no caller can
-    /// take it back, as [`Refused`](crate::LossReason::Refused): from a stream, or out of a `push_all` that samples.
+    /// take it back, as [`Refused`](crate::LossReason::Refused): from a stream, out of a `push_all` that samples,
+    /// or from [`Permit::send`](crate::Permit::send) if the item is heavier than its permit.
     ///
     /// It runs on the producer that evicts, on the flusher, or on whoever drops the flusher, after the counter has moved
     /// and outside all locks. Its panics are caught and counted. A push from inside it, into whichever

@@ -68,7 +68,8 @@ impl fmt::Display for RefuseReason {
     }
 }
 
-/// Why an accepted item was not delivered. The same set in hooks, snapshots and metrics.
+/// Why an accepted item was not delivered. The same set in hooks, snapshots and metrics, but for [`Refused`](Self::Refused), which only
+/// hooks see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -82,7 +83,7 @@ pub enum LossReason {
     Purged,
     /// Left behind at drain's deadline, or when the flusher died.
     Abandoned,
-    /// Refused, where no caller could take it back: by an adapter, or sampled out of a `push_all`. It counts as refused,
+    /// Refused, where no caller could take it back: by an adapter, sampled out of a `push_all`, or heavier than its permit. It counts as refused,
     /// not as lost, since it was never accepted.
     Refused(RefuseReason),
 }

@@ -6,6 +6,7 @@
 //! [shutting down a service]: crate::guide::shutdown
 //! [how it adapts]: crate::guide::adapting
 //! [settings and features]: crate::guide::settings
+//! [operating]: crate::guide::operating
 //! [comparison]: crate::guide::comparison
 #![cfg_attr(feature = "test-util", doc = "[testing]: crate::guide::testing")]
 //!

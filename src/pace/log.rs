@@ -41,7 +41,7 @@ pub enum DecisionReason {
 }
 
 impl DecisionReason {
-    /// The name in snake case, as in metrics and events.
+    /// The name in snake case, as in events.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
