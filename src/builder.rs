@@ -188,7 +188,7 @@ impl<T> Builder<T> {
     /// [`min_interval`](Self::min_interval). Default: 1 s.
     ///
     /// Below that it is as long as a call usually takes. It also bounds the pauses after a throttling for which the sink has
-    /// named no length.
+    /// named no length, but not the time between calls while their rate is limited for it, which is at most 10 s.
     pub fn max_interval(mut self, interval: Duration) -> Self {
         self.aim.max_interval = interval;
         self

@@ -202,9 +202,9 @@ impl Reporter {
 }
 
 #[cfg(feature = "tracing")]
-pub(crate) use self::live::{emit, is_on, is_tracing_flushes};
+pub(crate) use self::live::{emit, is_on, is_tracing_flushes, may_trace_flushes};
 #[cfg(not(feature = "tracing"))]
-pub(crate) use self::none::{emit, is_on, is_tracing_flushes};
+pub(crate) use self::none::{emit, is_on, is_tracing_flushes, may_trace_flushes};
 
 #[cfg(feature = "tracing")]
 mod live {
@@ -218,7 +218,12 @@ mod live {
         LevelFilter::current() != LevelFilter::OFF
     }
 
-    /// Whether anybody may listen to single flushes.
+    /// Whether anybody may listen to single flushes; nobody is asked.
+    pub(crate) fn may_trace_flushes() -> bool {
+        LevelFilter::current() >= LevelFilter::TRACE
+    }
+
+    /// Whether the subscriber of this thread listens to single flushes.
     pub(crate) fn is_tracing_flushes() -> bool {
         enabled!(target: "backpressure", Level::TRACE)
     }
@@ -270,6 +275,10 @@ mod none {
     use super::Event;
 
     pub(crate) const fn is_on() -> bool {
+        false
+    }
+
+    pub(crate) const fn may_trace_flushes() -> bool {
         false
     }
 

@@ -56,15 +56,23 @@ const SPARE_BYTES: usize = 64 * 1024;
 /// busy buffer, so that those cost no allocation.
 const SPARE_IDLE: Duration = Duration::from_millis(500);
 
+/// How often a flusher that never waits looks for calls that take too long: as exact as a timer of tokio's.
+const CUT: Duration = Duration::from_millis(1);
+
 type Run = Pin<Box<dyn Future<Output = Result<(), NoTimer>> + Send>>;
 type SharedError = Arc<dyn Error + Send + Sync>;
 
 /// A core, whatever its items.
 trait Finish: Send + Sync {
+    fn give_up(&self);
     fn finish(&self);
 }
 
 impl<T: Send> Finish for Core<T> {
+    fn give_up(&self) {
+        Self::give_up(self);
+    }
+
     fn finish(&self) {
         Self::finish(self);
     }
@@ -89,6 +97,7 @@ impl Flusher {
             kept: Vec::new(),
             spare: Vec::new(),
             has_yielded: false,
+            cut: None,
         };
         Self { run: Some(Box::pin(flush_loop.run())), core, needs_runtime, checked: None }
     }
@@ -108,6 +117,8 @@ impl Flusher {
 
     /// Drops the sink, then ends the controller.
     fn end(&mut self) {
+        // First of all: whatever its destructors push, nobody is there to make room for it.
+        self.core.give_up();
         let run = self.run.take();
         // The destructors of the sink and of its future are the user's.
         let _ = catch(|| drop(run));
@@ -161,6 +172,8 @@ struct Loop<T> {
     spare: Vec<T>,
     /// Since it last sent something, or slept, it has given its thread away.
     has_yielded: bool,
+    /// When to look next for calls that take too long, if nothing is waited for.
+    cut: Option<Tick>,
 }
 
 /// A batch that is to be sent.
@@ -301,6 +314,12 @@ impl<T: Send> Loop<T> {
             now = self.core.now();
         }
         self.judge(slot, now);
+        // Where calls end one after the other nothing is ever waited for, nor a timer looked at.
+        if self.slots.taken() > 0 && self.cut.is_none_or(|cut| cut <= now) {
+            self.cut = now.after(CUT);
+            let core = &self.core;
+            self.slots.cut(now, |call| core.extra(call.attempt.piece.key));
+        }
     }
 
     /// The batches that the sink has kept may have come home.

@@ -28,8 +28,10 @@ pub struct Retry {
 #[derive(Clone)]
 enum Schedule {
     Exponential { base: Duration, cap: Duration, factor: f64, jitter: bool },
-    Custom(Arc<dyn Fn() -> Waits + Send + Sync>),
+    Custom(Factory),
 }
+
+type Factory = Arc<dyn Fn() -> Waits + Send + Sync>;
 
 /// The waits of one batch.
 type Waits = Box<dyn Iterator<Item = Duration> + Send>;
@@ -142,7 +144,7 @@ impl Retry {
                 let wait = exponential(*base, *cap, *factor, tries.failed);
                 if *jittered { jitter.equal(wait) } else { wait }
             }
-            Schedule::Custom(schedule) => tries.waits(&**schedule).next()?,
+            Schedule::Custom(schedule) => tries.waits(schedule).next()?,
         };
         let at = now.after(wait.max(asked));
         let limit = self.give_up_after.and_then(|limit| tries.first?.after(limit));
@@ -193,7 +195,7 @@ pub(crate) struct Tries {
     failed: u32,
     /// When the first attempt started.
     first: Option<Tick>,
-    waits: Option<Waits>,
+    waits: Option<(Factory, Waits)>,
 }
 
 impl Tries {
@@ -201,15 +203,19 @@ impl Tries {
         self.first.get_or_insert(now);
     }
 
-    /// Goes on after as many failures as there were before this one.
-    fn waits(&mut self, schedule: &(dyn Fn() -> Waits + Send + Sync)) -> &mut Waits {
+    /// Goes on after as many failures as there were before this one; anew if it is another schedule than before.
+    fn waits(&mut self, schedule: &Factory) -> &mut Waits {
         let before = self.failed as usize - 1;
-        self.waits.get_or_insert_with(|| {
+        if self.waits.as_ref().is_some_and(|(other, _)| !Arc::ptr_eq(other, schedule)) {
+            self.waits = None;
+        }
+        let (_, waits) = self.waits.get_or_insert_with(|| {
             let mut waits = schedule();
             // A part that was cut off a batch has a schedule of its own.
             (0..before).try_for_each(|_| waits.next().map(drop));
-            waits
-        })
+            (Arc::clone(schedule), waits)
+        });
+        waits
     }
 
     /// Of a part that was cut off: it goes on where the whole one stands.

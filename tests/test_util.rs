@@ -344,3 +344,17 @@ fn a_pipeline_steps_several_calls_at_once() {
     pipeline.advance(SEC);
     assert_conserved!(pipeline, delivered = 6, in_flight = 0);
 }
+
+#[test]
+fn a_sink_may_move_the_clock_past_where_it_is_moved_to() {
+    let clock = ManualClock::new();
+    let mover = clock.clone();
+    let sink = move |_: Batch<u32>| {
+        mover.advance(10 * SEC);
+        std::future::ready(Ok(()))
+    };
+    let pipeline = Pipeline::new(builder(10).fixed(1, Duration::ZERO).clock(&clock), sink).unwrap();
+    pipeline.controller().try_push(1).unwrap();
+    pipeline.advance(SEC);
+    assert_conserved!(pipeline, delivered = 1);
+}

@@ -11,7 +11,8 @@ use std::time::Duration;
 use backpressure::{BackpressureController, Batch, Builder, FlushError, Retry, Strategy, WeakController};
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber, span};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry;
 
@@ -338,6 +339,45 @@ fn a_subscriber_that_panics_harms_nobody() {
             assert!(c.snapshot().panics > 0);
         },
     );
+}
+
+/// It panics as soon as it is asked whether it listens.
+struct Moody;
+
+impl Subscriber for Moody {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        assert_ne!(metadata.target(), "backpressure", "as the test wants it");
+        false
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, _: &Event<'_>) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+fn a_subscriber_that_panics_when_it_is_asked_harms_nobody() {
+    support::paused(|| async {
+        let _guard = tracing::subscriber::set_default(Moody);
+        let c = builder(4).spawn(ok(&Log::default())).unwrap();
+        for i in 0..5 {
+            c.push(i).await.unwrap();
+            settled().await;
+        }
+        assert!(c.flush().await.all_delivered());
+        assert!(c.snapshot().panics > 0);
+        assert_eq!(c.drain(SEC).await.delivered(), 5);
+    });
 }
 
 #[test]

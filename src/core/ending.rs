@@ -131,6 +131,16 @@ impl<T> Core<T> {
         self.lose_all(orphans, LossReason::Abandoned, None);
     }
 
+    /// Shuts the intake since nobody takes any more.
+    pub(crate) fn give_up(&self) {
+        let mut locked = self.gate.lock();
+        if !locked.figures().is_closed {
+            locked.desk().rest.diary.is_gone = true;
+        }
+        locked.close();
+        self.apply(locked.finish());
+    }
+
     /// Ends the controller here and now: what is not settled is abandoned. The second time only what came late is.
     pub(crate) fn finish(&self) {
         let now = self.now();

@@ -61,6 +61,9 @@ impl<T> Core<T> {
         if desk.rest.settings.ages.is_set() {
             locked.look_at_age(now);
             self.apply(locked.finish());
+        } else {
+            // Should an age be set later, what is inside by now is judged by it, too.
+            locked.stamp(now);
         }
         due
     }
@@ -123,7 +126,8 @@ impl<T> Core<T> {
 
     /// Tells of a batch that leaves.
     pub(crate) fn report_flush(&self, key: FlightKey) {
-        if !events::is_tracing_flushes() {
+        // Whether it listens is the subscriber's code.
+        if !events::may_trace_flushes() || self.guard(events::is_tracing_flushes) != Some(true) {
             return;
         }
         let mut locked = self.gate.lock();

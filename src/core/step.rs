@@ -113,7 +113,9 @@ impl<T> Core<T> {
     fn plan(&self, locked: &mut Locked<'_, T, Hangar<T>>, now: Tick, pace: &mut dyn Pace, work: &Work) -> Plan {
         if let Some(Due(until)) = locked.desk().rest.pause {
             if until.is_none_or(|until| until > now) {
-                return Plan::Sleep { items: None, until };
+                // The first item is to be noticed all the same: its age, the figures, the health.
+                let items = (locked.figures().buffered == 0).then_some(1);
+                return Plan::Sleep { items, until };
             }
         }
         let view = self.view(locked, work);

@@ -89,12 +89,17 @@ impl Adaptive {
     }
 
     /// Until when nothing may be sent, whatever there is; `Some(None)` is until something happens.
-    fn blocked(&self, now: Tick, calls: u64) -> Option<Option<Tick>> {
+    fn blocked(&self, now: Tick, view: &View) -> Option<Option<Tick>> {
+        let calls = view.calls;
         if let Some(opens) = self.gate.opens(now) {
             return Some(opens);
         }
         if calls >= self.gate.most(self.slots.count()) {
             return Some(None);
+        }
+        if view.is_closed {
+            // What a drain has not sent at its deadline is abandoned: better asked too often.
+            return None;
         }
         let next = self.last_start?.after(self.throttle.gap()?);
         if next.is_some_and(|next| next <= now) { None } else { Some(next) }
@@ -241,7 +246,7 @@ impl Pace for Adaptive {
                 return self.take(now, view, aim, None);
             }
         }
-        if let Some(until) = self.blocked(now, view.calls) {
+        if let Some(until) = self.blocked(now, view) {
             return Plan::Sleep { items: None, until };
         }
         match view.again {
@@ -249,7 +254,11 @@ impl Pace for Adaptive {
                 Plan::Resend { most: if self.gate.is_cutting() { self.batch.items() } else { u64::MAX } }
             }
             // One slot keeps the order: nothing newer goes first.
-            Some(Again { due, .. }) if view.slots == 1 || !can_take => Plan::Sleep { items: None, until: due },
+            Some(Again { due, .. }) if view.slots == 1 => Plan::Sleep { items: None, until: due },
+            // On another slot something newer goes.
+            Some(Again { due, .. }) if !can_take => {
+                Plan::Sleep { items: (view.buffered == 0).then_some(1), until: due }
+            }
             again => self.take(now, view, aim, again.and_then(|again| again.due)),
         }
     }

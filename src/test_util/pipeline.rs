@@ -167,10 +167,10 @@ impl<T> Pipeline<T> {
         let end = self.clock.now().saturating_add(time);
         self.run_until_idle();
         while let Some(at) = self.clock.next_timer().filter(|at| *at <= end) {
-            self.clock.advance(at - self.clock.now());
+            self.clock.advance(at.saturating_sub(self.clock.now()));
             self.run_until_idle();
         }
-        self.clock.advance(end - self.clock.now());
+        self.clock.advance(end.saturating_sub(self.clock.now()));
         self.run_until_idle();
     }
 

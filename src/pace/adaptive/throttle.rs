@@ -53,8 +53,10 @@ const RECOVERY: f64 = 8.0;
 const FREE: f64 = 4.0;
 /// So many in a row, and the batch is halved.
 const TOO_LARGE: u32 = 3;
-/// One call in 100 s: a rate of zero would never be heard of again.
-const LEAST_RATE: f64 = 0.01;
+/// One call in 10 s: a rate of zero would never be heard of again.
+const LEAST_RATE: f64 = 0.1;
+/// No gap counts for more, in seconds: the sink was idle.
+const LONGEST_GAP: f32 = 1.0;
 /// Answers within this time, in seconds, at least, are the same event.
 const LEAST_ROUND: f64 = 0.02;
 
@@ -76,7 +78,8 @@ impl Throttle {
     pub(super) fn succeeded(&mut self, now: Tick) {
         self.run = 0;
         if let Some(last) = self.good.replace(now) {
-            self.gaps[usize::from(self.next)] = now.since(last).as_secs_f32();
+            // What was not asked for says nothing of what could have been had.
+            self.gaps[usize::from(self.next)] = now.since(last).as_secs_f32().min(LONGEST_GAP);
             self.next = (self.next + 1) % GAPS as u8;
             self.known = (self.known + 1).min(GAPS as u8);
         }
