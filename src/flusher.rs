@@ -233,6 +233,7 @@ impl<T: Send> Loop<T> {
                 match self.decide() {
                     Next::Turn => continue,
                     Next::Yield => {
+                        self.cut_late(self.core.now());
                         yield_now(self.core.clock()).await;
                         continue;
                     }
@@ -314,7 +315,11 @@ impl<T: Send> Loop<T> {
             now = self.core.now();
         }
         self.judge(slot, now);
-        // Where calls end one after the other nothing is ever waited for, nor a timer looked at.
+        self.cut_late(now);
+    }
+
+    /// Where nothing is waited for no timer is looked at: calls that take too long are looked for now and then.
+    fn cut_late(&mut self, now: Tick) {
         if self.slots.taken() > 0 && self.cut.is_none_or(|cut| cut <= now) {
             self.cut = now.after(CUT);
             let core = &self.core;

@@ -223,9 +223,16 @@ impl Machine {
         Self { levels, by_depth, by_age, state, transitions: Transitions::default() }
     }
 
-    /// Follows the depth; `Some` is the new state.
+    #[cfg(test)]
     pub(crate) fn observe(&mut self, depth: u64, closed: bool) -> Option<State> {
-        self.by_depth = self.levels.next(self.by_depth, depth);
+        self.observe_between(depth, depth, closed)
+    }
+
+    /// Follows the depth; `Some` is the new state. If it is not known exactly, the state rises by the least that it may be, and falls by
+    /// the most.
+    pub(crate) fn observe_between(&mut self, least: u64, depth: u64, closed: bool) -> Option<State> {
+        let falls = self.levels.next(self.by_depth, depth).min(self.by_depth);
+        self.by_depth = self.levels.next(self.by_depth, least).max(falls);
         if depth == 0 {
             self.by_age = State::Normal;
         }
@@ -361,6 +368,15 @@ impl StateCell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_known_neither_raises_nor_lowers_a_state() {
+        let mut machine = Machine::new(Levels::new(Watermarks::default(), 100, 1));
+        assert_eq!(machine.observe_between(40, 60, false), None);
+        assert_eq!(machine.observe_between(50, 60, false), Some(State::Elevated));
+        assert_eq!(machine.observe_between(10, 60, false), None);
+        assert_eq!(machine.observe_between(10, 10, false), Some(State::Normal));
+    }
 
     /// The definition, in real numbers.
     fn expected(marks: [f64; 3], capacity: usize, batch: usize, state: State, depth: u64) -> State {

@@ -430,30 +430,50 @@ impl<T> Core<T> {
 
     /// Queues a producer, after a last try under the lock.
     pub(crate) fn enqueue(&self, parked: Parked<T>, waker: Waker) -> Queued<T> {
-        self.enqueue_locked(self.gate.lock(), parked, waker)
+        let again = self.to_look_again(&waker);
+        self.enqueue_locked(self.gate.lock(), parked, waker, again)
     }
 
     /// Queues a reservation likewise; `Err` says how many places there are, if those are fewer.
     pub(crate) fn enqueue_reservation(&self, wanted: u64, size: u64, waker: Waker) -> Result<Queued<T>, u64> {
+        let again = self.to_look_again(&waker);
         let locked = self.gate.lock();
         match locked.too_few_for(wanted) {
             Some(most) => Err(most),
-            None => Ok(self.enqueue_locked(locked, Parked::Permits { wanted, granted: 0, size }, waker)),
+            None => Ok(self.enqueue_locked(locked, Parked::Permits { wanted, granted: 0, size }, waker, again)),
         }
     }
 
-    fn enqueue_locked(&self, mut locked: Locked<'_, T, Hangar<T>>, mut parked: Parked<T>, waker: Waker) -> Queued<T> {
+    /// Where there is no flusher nobody else looks again: whoever waits beside what is not settled does. Cloned outside the lock.
+    fn to_look_again(&self, waker: &Waker) -> Option<Waker> {
+        (self.is_pulled && self.is_weighed()).then(|| waker.clone())
+    }
+
+    fn enqueue_locked(
+        &self,
+        mut locked: Locked<'_, T, Hangar<T>>,
+        mut parked: Parked<T>,
+        waker: Waker,
+        again: Option<Waker>,
+    ) -> Queued<T> {
         let queued = match locked.try_serve(&mut parked) {
             Ok(()) => Queued::Served,
             Err(NoRoom::Closed) => Queued::Closed(parked),
             Err(NoRoom::Full) => Queued::Waiting(locked.park(parked, waker)),
         };
+        let is_unsettled = locked.is_unsettled();
         self.apply(locked.finish());
+        if is_unsettled {
+            again.iter().for_each(Waker::wake_by_ref);
+        }
         queued
     }
 
     /// What a queued producer finds.
     pub(crate) fn poll_waiter(&self, key: Key, waker: Waker) -> Wait<T> {
+        if self.is_pulled && self.is_to_look_again() {
+            waker.wake_by_ref();
+        }
         let mut locked = self.gate.lock();
         let (wait, stale) = locked.poll_waiter(key, waker);
         drop(locked);

@@ -249,13 +249,24 @@ impl<T> Core<T> {
 
 #[cfg(all(test, not(backpressure_loom)))]
 mod tests {
-    use std::task::Waker;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
 
     use super::*;
     use crate::core::ending::tests::parameters;
     use crate::core::{Parameters, Queued, Weigher};
     use crate::gate::{Limits, Parked, PrepaidClaim, Tag, Wait};
     use crate::pace::Fixed;
+    use crate::state::State;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     /// For 5 items of 10 in all, so that a prepaid place counts for 2.
     fn weighed() -> Core<u32> {
@@ -279,6 +290,38 @@ mod tests {
         place.fill(0);
         assert!(!core.is_to_look_again());
         assert!(matches!(core.poll_waiter(key, Waker::noop().clone()), Wait::Served(_)));
+    }
+
+    #[test]
+    fn where_there_is_no_flusher_whoever_waits_beside_what_is_not_settled_looks_again() {
+        let weigher: Weigher<u32> = Box::new(|_| 1);
+        let weigher = Some((weigher, Limits { capacity: 10, item: 10, batch: None }));
+        let core = Core::new(Parameters { capacity: 5, weigher, is_pulled: true, ..parameters() }).expect("memory");
+        let place = claimed(&core);
+        let woken = Arc::new(Woken::default());
+        let waker = || Waker::from(Arc::clone(&woken));
+        let Queued::Waiting(key) = core.enqueue(Parked::single(1, Tag::of_size(9)), waker()) else {
+            panic!("it does not fit yet")
+        };
+        assert_eq!(woken.0.swap(0, Ordering::Relaxed), 1);
+        assert!(matches!(core.poll_waiter(key, waker()), Wait::Queued));
+        assert_eq!(woken.0.swap(0, Ordering::Relaxed), 1, "as long as it is so");
+        place.fill(0);
+        assert!(!core.is_to_look_again());
+        assert!(matches!(core.poll_waiter(key, waker()), Wait::Served(_)));
+    }
+
+    #[test]
+    fn a_state_is_not_entered_on_what_may_turn_out_lighter() {
+        let weigher: Weigher<u32> = Box::new(|item| u64::from(*item));
+        let weigher = Some((weigher, Limits { capacity: 10, item: 10, batch: None }));
+        let core = Core::new(Parameters { capacity: 50, weigher, ..parameters() }).expect("memory");
+        let Some(place) = core.gate.claim_prepaid(0) else { panic!("it is prepaid") };
+        // 5 of 10 would be Elevated: 4 are there, and what is on its way counts for 1.
+        (0..4).for_each(|_| assert!(core.try_push(1).is_ok()));
+        core.apply(core.gate.lock().finish());
+        assert_eq!(core.gate.state(), State::Normal);
+        place.fill(0);
     }
 
     #[test]

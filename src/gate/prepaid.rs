@@ -53,7 +53,9 @@ impl<'a, T, R> Held<'a, T, R> {
 
     #[inline(never)]
     fn end_prepaid(&mut self, volume: &Volume) {
-        if let Some(end) = self.head.end_prepaid() {
+        let end = self.head.end_prepaid();
+        let is_new = end.is_some();
+        if let Some(end) = end {
             let prepaid = &mut self.head.stowage.prepaid;
             // Others may have gone further.
             let unclaimed = prepaid.end.saturating_sub(end);
@@ -64,7 +66,7 @@ impl<'a, T, R> Held<'a, T, R> {
         let mut backoff = Backoff::new();
         self.settle_prepaid(volume);
         // Loom's models are to see what is not settled.
-        while !cfg!(backpressure_loom) && !self.head.stowage.prepaid.is_empty() && !backoff.is_exhausted() {
+        while is_new && !cfg!(backpressure_loom) && !self.head.stowage.prepaid.is_empty() && !backoff.is_exhausted() {
             backoff.spin();
             let first = self.head.stowage.prepaid.start;
             if self.head.size_at(first).is_some() {

@@ -14,8 +14,10 @@ impl<T, R> Locked<'_, T, R> {
             self.note_first(word);
             let depth = self.head.depth(word);
             self.head.ledger.peak_depth = self.head.ledger.peak_depth.max(depth);
-            let fullness = self.fullness(depth, inside);
-            if let Some(state) = self.head.machine.observe(fullness, word.is_closed()) {
+            // What may turn out lighter raises no state, and lowers none.
+            let least = self.fullness(depth, inside.saturating_sub(self.unsettled()));
+            let most = self.fullness(depth, inside);
+            if let Some(state) = self.head.machine.observe_between(least, most, word.is_closed()) {
                 self.gate.state.set(state, self.head.posture);
                 self.effects.state = true;
                 self.head.state_since = self.now();

@@ -71,7 +71,7 @@ impl Case {
             depth = self.depth(depth, [step[0], step[1]]);
             let is_closed = i >= usize::from(close_at);
             let next = if is_closed { State::Draining } else { self.expected(state, depth) };
-            let observed = machine.observe(depth, is_closed);
+            let observed = machine.observe_between(depth, depth, is_closed);
             assert_eq!(observed, (next != state).then_some(next), "{state} at {depth}: {self:?}");
             assert_eq!(
                 levels.next(state, depth),
