@@ -233,7 +233,9 @@ impl<T: Send> Loop<T> {
                 match self.decide() {
                     Next::Turn => continue,
                     Next::Yield => {
-                        self.cut_late(self.core.now());
+                        if self.slots.taken() > 0 {
+                            self.cut_late(self.core.now());
+                        }
                         yield_now(self.core.clock()).await;
                         continue;
                     }

@@ -470,7 +470,7 @@ impl Harness {
         self.oracle.compare(&snapshot, thrown);
         let depth = self.oracle.depth() as usize;
         let reserved = self.oracle.reserved as usize;
-        assert_eq!((main.depth(), main.len(), main.is_empty()), (depth, depth - reserved, depth == 0));
+        assert_eq!((main.depth(), main.len(), main.is_empty()), (depth, depth - reserved, depth == reserved));
         assert!(depth <= main.max_capacity());
         assert_eq!((main.capacity(), main.weight()), (self.oracle.capacity, self.oracle.inside()));
         assert_eq!((main.state(), self.watch.current()), (snapshot.state, snapshot.state));
