@@ -40,7 +40,7 @@ done
 
 # What becomes of items is in the short form; policy, its statistics, figures and what is told are in the long one only.
 long=" accounts adapters adaptive age alloc batching blocking blocking_sink busy cancellation capacity counting custom fairness faults
-    flush_error fork forward health max_delay metrics order outage reconfigure regressions retry_after runtime scrape smoke
+    flush_error fork forward health max_delay metrics order outage reconfigure recovery regressions retry_after runtime scrape smoke
     states test_util tracing types wakeup "
 for name in $long; do
     [ -f "tests/$name.rs" ] || fail "there is no tests/$name.rs"

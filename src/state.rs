@@ -231,8 +231,12 @@ impl Machine {
     /// Follows the depth; `Some` is the new state. If it is not known exactly, the state rises by the least that it may be, and falls by
     /// the most.
     pub(crate) fn observe_between(&mut self, least: u64, depth: u64, closed: bool) -> Option<State> {
-        let falls = self.levels.next(self.by_depth, depth).min(self.by_depth);
-        self.by_depth = self.levels.next(self.by_depth, least).max(falls);
+        let by_most = self.levels.next(self.by_depth, depth);
+        self.by_depth = if least == depth {
+            by_most
+        } else {
+            self.levels.next(self.by_depth, least).max(by_most.min(self.by_depth))
+        };
         if depth == 0 {
             self.by_age = State::Normal;
         }

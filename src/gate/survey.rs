@@ -15,8 +15,11 @@ impl<T, R> Locked<'_, T, R> {
             let depth = self.head.depth(word);
             self.head.ledger.peak_depth = self.head.ledger.peak_depth.max(depth);
             // What may turn out lighter raises no state, and lowers none.
-            let least = self.fullness(depth, inside.saturating_sub(self.unsettled()));
             let most = self.fullness(depth, inside);
+            let least = match self.unsettled() {
+                0 => most,
+                unsettled => self.fullness(depth, inside.saturating_sub(unsettled)),
+            };
             if let Some(state) = self.head.machine.observe_between(least, most, word.is_closed()) {
                 self.gate.state.set(state, self.head.posture);
                 self.effects.state = true;
