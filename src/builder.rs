@@ -53,7 +53,7 @@ type Parts<T> = (Arc<Core<T>>, Box<dyn Pace>);
 /// | capacity        | none: the one decision to make    | an error        | an error above [`MAX_CAPACITY`] |
 /// | `strategy`      | [`Strategy::Block`]               |                 |       |
 /// | `watermarks`    | 0.5 and 0.8 of the capacity       | an error        |       |
-/// | `max_batch`     | half the capacity divided by the calls at once, 1 to 5000 items | an error        | an error above the capacity |
+/// | `max_batch`     | half the capacity / calls at once, 1 to 5000 | an error        | an error above the capacity |
 /// | `initial_batch` | 100 items, or `max_batch`         | an error        | an error above `max_batch` |
 /// | `target_latency`| 100 ms                            | an error        | batches of `max_batch` |
 /// | `min_interval`  | 5 ms                              | an idle sink gets each item at once | an error above `max_interval` |

@@ -35,7 +35,8 @@ impl<T> BackpressureController<T> {
     /// It can be made smaller while it runs, and as large as this again: [`set_capacity`](Self::set_capacity).
     ///
     /// The capacity bounds what is reserved, buffered and in flight together, batches that wait for a retry included. The
-    /// memory for it (the size of an item and 8 bytes, each, and 8 more with a [weigher](Builder::weigher)) is reserved at once, and touched only as the buffer fills.
+    /// memory for it (the size of an item and 8 bytes, each, and 8 more with a [weigher](Builder::weigher)) is reserved at once,
+    /// and touched only as the buffer fills.
     pub fn builder(capacity: usize) -> Builder<T> {
         Builder::new(capacity)
     }
@@ -63,9 +64,9 @@ impl<T> BackpressureController<T> {
     ///
     /// [`PushError`] with the item: `Full` or `TimedOut` as the strategy has it, `Sampled` if it was left out, `Closed` when the intake is
     /// shut, `TooLarge` at once if the [weigher](Builder::weigher) finds it too heavy, `NoTimer` if the strategy has it wait for a limited
-    /// time where tokio has no timer,
-    /// `WouldDeadlock` when the sink of this controller would wait for itself. That is known only of what the sink polls
-    /// itself: a task of its own that keeps the batch and waits here for room waits for ever, unless it has a time limit.
+    /// time where tokio has no timer, `WouldDeadlock` when the sink of this controller would wait for itself. That is known only of
+    /// what the sink polls itself: a task of its own that keeps the batch and waits here for room waits for ever, unless it has a time
+    /// limit.
     pub fn push(&self, item: T) -> Push<'_, T> {
         Push::new(&self.core, item, None)
     }

@@ -207,7 +207,8 @@ impl Tries {
     fn waits(&mut self, schedule: &Factory) -> &mut Waits {
         let before = self.failed as usize - 1;
         if self.waits.as_ref().is_some_and(|(other, _)| !Arc::ptr_eq(other, schedule)) {
-            self.waits = None;
+            // Its destructor is the user's, and says nothing of the new one.
+            catch(|| drop(self.waits.take()));
         }
         let (_, waits) = self.waits.get_or_insert_with(|| {
             let mut waits = schedule();

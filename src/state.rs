@@ -223,11 +223,6 @@ impl Machine {
         Self { levels, by_depth, by_age, state, transitions: Transitions::default() }
     }
 
-    #[cfg(test)]
-    pub(crate) fn observe(&mut self, depth: u64, closed: bool) -> Option<State> {
-        self.observe_between(depth, depth, closed)
-    }
-
     /// Follows the depth; `Some` is the new state. If it is not known exactly, the state rises by the least that it may be, and falls by
     /// the most.
     pub(crate) fn observe_between(&mut self, least: u64, depth: u64, closed: bool) -> Option<State> {
@@ -372,6 +367,12 @@ impl StateCell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Machine {
+        fn observe(&mut self, depth: u64, closed: bool) -> Option<State> {
+            self.observe_between(depth, depth, closed)
+        }
+    }
 
     #[test]
     fn what_is_not_known_neither_raises_nor_lowers_a_state() {

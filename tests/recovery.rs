@@ -99,6 +99,36 @@ fn a_batch_that_waits_goes_by_the_schedule_that_has_replaced_its_own() {
     });
 }
 
+/// Waits of an hour, whose end is not an orderly one.
+struct Brittle;
+
+impl Iterator for Brittle {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(HOUR)
+    }
+}
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        assert!(thread::panicking(), "as the test wants it");
+    }
+}
+
+#[test]
+fn a_schedule_that_panics_as_it_is_replaced_condemns_no_batch() {
+    paused(|| async {
+        let builder = BackpressureController::builder(10).fixed(1, Duration::ZERO).retry(Retry::schedule(|| Brittle));
+        let c = builder.spawn(|_: Batch<u64>| ready(Err(FlushError::retry("no")))).unwrap();
+        c.push(1).await.unwrap();
+        sleep(secs(10)).await;
+        c.reconfigure(|changes| changes.retry(Retry::schedule(|| std::iter::repeat(SEC)))).unwrap();
+        sleep(HOUR + secs(30)).await;
+        assert_eq!((c.snapshot().failed, c.snapshot().in_flight), (0, 1));
+    });
+}
+
 #[test]
 fn nothing_waits_for_an_item_that_one_slot_is_to_send_again() {
     paused(|| async {

@@ -98,7 +98,10 @@ struct Lent<'a, F> {
 
 impl<F> Drop for Lent<'_, F> {
     fn drop(&mut self) {
-        *self.home.lock() = self.function.take();
+        // Without one, a call has it, or has brought it back meanwhile.
+        if let Some(function) = self.function.take() {
+            *self.home.lock() = Some(function);
+        }
     }
 }
 
@@ -140,5 +143,19 @@ fn call<T, F: FnMut(Batch<T>) -> Result<(), FlushError>>(home: &Home<F>, batch: 
 impl<F> fmt::Debug for BlockingSink<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BlockingSink").field("is_running", &self.running.is_some()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_during_a_call_does_not_take_from_it_what_it_brings_back() {
+        let home = Mutex::new(None);
+        let lent = Lent { function: None, home: &home };
+        *home.lock() = Some(7);
+        drop(lent);
+        assert_eq!(home.into_inner(), Some(7));
     }
 }

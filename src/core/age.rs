@@ -151,18 +151,13 @@ impl<T> Locked<'_, T, Hangar<T>> {
     }
 
     /// Looks at the ages when nothing is taken.
-    pub(super) fn look_at_age(&mut self, now: Tick) {
-        self.stamp(now);
-        self.follow_age(now);
-    }
-
     fn note_expired(&mut self, now: Tick) {
         self.desk().rest.aging.sojourn.note_expired();
         self.set_state_by_age(State::Critical);
         self.follow_age(now);
     }
 
-    fn follow_age(&mut self, now: Tick) {
+    pub(super) fn follow_age(&mut self, now: Tick) {
         let (before, next) = (self.state_by_age(), self.latest(self.taken()));
         let hangar = &mut self.desk().rest;
         let (critical, latency) = (hangar.settings.ages.critical_age(), hangar.drain_rate.latency());

@@ -134,10 +134,7 @@ impl<T> Core<T> {
     /// Shuts the intake since nobody takes any more.
     pub(crate) fn give_up(&self) {
         let mut locked = self.gate.lock();
-        if !locked.figures().is_closed {
-            locked.desk().rest.diary.is_gone = true;
-        }
-        locked.close();
+        desert(&mut locked);
         self.apply(locked.finish());
     }
 
@@ -147,10 +144,7 @@ impl<T> Core<T> {
         let mut patience = Patience::new();
         loop {
             let mut locked = self.gate.lock();
-            if !locked.figures().is_closed {
-                locked.desk().rest.diary.is_gone = true;
-            }
-            locked.close();
+            desert(&mut locked);
             let cut = abandon_flights(&mut locked, now);
             abandon_buffer(&mut locked);
             let is_whole = locked.figures().buffered == 0;
@@ -272,6 +266,14 @@ impl<T> Drop for Core<T> {
 struct Cut<T> {
     delivered: Vec<T>,
     failed: Vec<Failed<T>>,
+}
+
+/// Shuts the intake, and notes if nobody else has.
+fn desert<T>(locked: &mut Locked<'_, T, Hangar<T>>) {
+    if !locked.figures().is_closed {
+        locked.desk().rest.diary.is_gone = true;
+    }
+    locked.close();
 }
 
 /// Settles what the sink has judged of the batches, moves what is left of those at home to the leftovers, and counts what

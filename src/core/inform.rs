@@ -58,12 +58,12 @@ impl<T> Core<T> {
         let due = diary.schedule.due(now, is_busy, is_outside, moves);
         let quiet_until = diary.schedule.quiet_until().unwrap_or_default();
         self.quiet_until.store(quiet_until.nanos(), Ordering::Relaxed);
-        if desk.rest.settings.ages.is_set() {
-            locked.look_at_age(now);
+        let has_ages = desk.rest.settings.ages.is_set();
+        // Without ages, too: one that is set later judges what is inside by now.
+        locked.stamp(now);
+        if has_ages {
+            locked.follow_age(now);
             self.apply(locked.finish());
-        } else {
-            // Should an age be set later, what is inside by now is judged by it, too.
-            locked.stamp(now);
         }
         due
     }

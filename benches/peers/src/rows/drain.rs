@@ -49,14 +49,31 @@ fn by_batch(batch: usize, items: u64) -> Contest {
 
 fn drain<Q: Queue<T>, T: Payload>(items: u64) -> f64 {
     let (mut sender, mut receiver) = Q::bounded(items as usize);
+    take_out(items, |item| sender.try_push(item).is_ok(), || receiver.drain(look))
+}
+
+fn receive(items: u64, batch: usize) -> f64 {
+    let (sender, mut receiver) = mpsc::channel::<u64>(items as usize);
+    let mut taken = Vec::with_capacity(batch);
+    let take = || {
+        let count = receiver.recv_many(&mut taken, batch).now_or_never().unwrap_or(0);
+        look(&taken);
+        taken.clear();
+        count
+    };
+    take_out(items, |item| sender.try_send(item).is_ok(), take)
+}
+
+/// Of passes that each put all items in, the least time for taking them out.
+fn take_out<T: Payload>(items: u64, mut put: impl FnMut(T) -> bool, mut take: impl FnMut() -> usize) -> f64 {
     let pass = || {
         for item in T::supply(items) {
-            assert!(sender.try_push(item).is_ok(), "there is room");
+            assert!(put(item), "there is room");
         }
         let mut count = 0;
         timed(|| {
             while count < items {
-                count += receiver.drain(look) as u64;
+                count += take() as u64;
             }
         })
     };
@@ -79,25 +96,6 @@ fn flush<T: Payload>(items: u64, batch: usize) -> f64 {
         timed(|| {
             let report = runtime.block_on(queue.flush());
             assert_eq!((report.delivered, report.unsettled), (items, 0));
-        })
-    };
-    per_item(best(PASSES, pass), items)
-}
-
-fn receive(items: u64, batch: usize) -> f64 {
-    let (sender, mut receiver) = mpsc::channel(items as usize);
-    let mut taken = Vec::with_capacity(batch);
-    let pass = || {
-        for item in u64::supply(items) {
-            assert!(sender.try_send(item).is_ok(), "there is room");
-        }
-        let mut count = 0;
-        timed(|| {
-            while count < items {
-                count += receiver.recv_many(&mut taken, batch).now_or_never().unwrap_or(0) as u64;
-                look(&taken);
-                taken.clear();
-            }
         })
     };
     per_item(best(PASSES, pass), items)
