@@ -97,7 +97,7 @@ impl Flusher {
             kept: Vec::new(),
             spare: Vec::new(),
             has_yielded: false,
-            cut: None,
+            looked: None,
         };
         Self { run: Some(Box::pin(flush_loop.run())), core, needs_runtime, checked: None }
     }
@@ -172,8 +172,8 @@ struct Loop<T> {
     spare: Vec<T>,
     /// Since it last sent something, or slept, it has given its thread away.
     has_yielded: bool,
-    /// When to look next for calls that take too long, if nothing is waited for.
-    cut: Option<Tick>,
+    /// When it has looked for calls that take too long, since it last waited for something.
+    looked: Option<Tick>,
 }
 
 /// A batch that is to be sent.
@@ -233,9 +233,6 @@ impl<T: Send> Loop<T> {
                 match self.decide() {
                     Next::Turn => continue,
                     Next::Yield => {
-                        if self.slots.taken() > 0 {
-                            self.cut_late(self.core.now());
-                        }
                         yield_now(self.core.clock()).await;
                         continue;
                     }
@@ -262,13 +259,19 @@ impl<T: Send> Loop<T> {
         if work.calls == work.slots {
             return match self.core.end() {
                 Ok(_) => Next::End,
-                Err(_) if self.core.is_to_look_again() => Next::Yield,
+                Err(_) if self.core.is_to_look_again() => {
+                    self.cut_late(self.core.now());
+                    Next::Yield
+                }
                 Err(deadline) => Next::Wait(deadline),
             };
         }
         let now = self.core.now();
         let step = self.core.step(now, &mut *self.pace, &work, &mut self.spare);
         self.has_yielded = matches!(step, Step::Yield);
+        if !matches!(step, Step::Drained | Step::Expired) {
+            self.cut_late(now);
+        }
         match step {
             Step::Launch(piece) => {
                 self.core.report_flush(piece.key);
@@ -285,6 +288,16 @@ impl<T: Send> Loop<T> {
             Step::Sleep(until) => Next::Sleep { now, until },
             Step::Yield => Next::Yield,
             Step::Drained | Step::Expired => Next::End,
+        }
+    }
+
+    /// Where nothing is waited for, no timer is looked at: calls that take too long are looked for now and then.
+    fn cut_late(&mut self, now: Tick) {
+        let looked = *self.looked.get_or_insert(now);
+        if self.slots.taken() > 0 && now.since(looked) >= CUT {
+            self.looked = Some(now);
+            let core = &self.core;
+            self.slots.cut(now, |call| core.extra(call.attempt.piece.key));
         }
     }
 
@@ -317,16 +330,6 @@ impl<T: Send> Loop<T> {
             now = self.core.now();
         }
         self.judge(slot, now);
-        self.cut_late(now);
-    }
-
-    /// Where nothing is waited for no timer is looked at: calls that take too long are looked for now and then.
-    fn cut_late(&mut self, now: Tick) {
-        if self.slots.taken() > 0 && self.cut.is_none_or(|cut| cut <= now) {
-            self.cut = now.after(CUT);
-            let core = &self.core;
-            self.slots.cut(now, |call| core.extra(call.attempt.piece.key));
-        }
     }
 
     /// The batches that the sink has kept may have come home.
@@ -434,6 +437,7 @@ impl<T: Send> Loop<T> {
 
     /// Waits for the end of a call, the bell, or the moment; tells meanwhile what is due. `looked`, if it is known, is the time.
     async fn wait(&mut self, mut timer: Pin<&mut Timer>, mut looked: Option<Tick>, until: Option<Tick>) -> Waited {
+        self.looked = None;
         let Self { core, slots, .. } = self;
         let mut bell = pin!(core.bell().notified());
         poll_fn(|cx| {

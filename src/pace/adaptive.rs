@@ -89,17 +89,12 @@ impl Adaptive {
     }
 
     /// Until when nothing may be sent, whatever there is; `Some(None)` is until something happens.
-    fn blocked(&self, now: Tick, view: &View) -> Option<Option<Tick>> {
-        let calls = view.calls;
+    fn blocked(&self, now: Tick, calls: u64) -> Option<Option<Tick>> {
         if let Some(opens) = self.gate.opens(now) {
             return Some(opens);
         }
         if calls >= self.gate.most(self.slots.count()) {
             return Some(None);
-        }
-        if view.is_closed {
-            // What a drain has not sent at its deadline is abandoned: better asked too often.
-            return None;
         }
         let next = self.last_start?.after(self.throttle.gap()?);
         if next.is_some_and(|next| next <= now) { None } else { Some(next) }
@@ -246,7 +241,7 @@ impl Pace for Adaptive {
                 return self.take(now, view, aim, None);
             }
         }
-        if let Some(until) = self.blocked(now, view) {
+        if let Some(until) = self.blocked(now, view.calls) {
             return Plan::Sleep { items: None, until };
         }
         match view.again {

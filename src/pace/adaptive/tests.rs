@@ -162,7 +162,7 @@ fn a_throttling_sink_is_left_alone_as_long_as_it_asked_and_then_called_less_ofte
     let (mut pace, mut log) = pace();
     (0..20).for_each(|i| call(&mut pace, &mut log, i * 50, Outcome::Ok));
     call(&mut pace, &mut log, 1000, Outcome::Throttled(Duration::from_secs(3)));
-    let all = View { is_flushing: true, ..view(5000) };
+    let all = View { is_flushing: true, is_closed: true, ..view(5000) };
     assert_eq!(pace.plan(at(3999), &all), Plan::Sleep { items: None, until: Some(at(4000)) });
     assert!(matches!(pace.plan(at(4000), &all), Plan::Take { .. }));
     pace.started(at(4000), 100);
