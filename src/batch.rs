@@ -3,17 +3,16 @@
 use std::error::Error;
 use std::fmt;
 use std::mem;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::{Core, Inside};
 use crate::error::{BoxError, ItemOutcome, WrongOutcomes};
-use crate::flight::{FlightKey, Mark, Seqs};
+use crate::flight::{Cargo, FlightKey, Mark};
 use crate::ledger::Losses;
 use crate::pace::FlushReason;
 use crate::retry::Tries;
-use crate::sync::Mutex;
 #[cfg(feature = "test-util")]
 use crate::time::Clock;
 
@@ -39,35 +38,25 @@ use crate::time::Clock;
 pub struct Batch<T> {
     core: Arc<Core<T>>,
     key: FlightKey,
-    parts: Parts<T>,
+    load: Load<T>,
     /// The core knows that items were judged as not delivered.
     is_judged: bool,
     is_done: bool,
-    /// What the schedule remembers of a pulled batch. Nobody shares it: the lock is for schedules that are not `Sync`.
-    tries: Mutex<Tries>,
 }
 
-/// What a batch brings home.
-pub(crate) struct Parts<T> {
-    pub(crate) id: BatchId,
-    pub(crate) seqs: Seqs,
-    pub(crate) items: Vec<T>,
-    pub(crate) marks: Vec<Mark>,
-    pub(crate) attempt: u32,
-    pub(crate) reason: FlushReason,
-    pub(crate) lost_before: Losses,
-    /// What the items stand for; empty if each stands for itself.
-    pub(crate) weights: Vec<u64>,
-}
+/// The cargo of a batch, until the batch is dropped.
+struct Load<T>(Option<Box<Cargo<T>>>);
+
+const LOADED: &str = "a batch has its cargo until it is dropped";
 
 impl<T> Batch<T> {
-    pub(crate) fn new(core: Arc<Core<T>>, key: FlightKey, parts: Parts<T>) -> Self {
-        Self { core, key, parts, is_judged: false, is_done: false, tries: Mutex::default() }
+    pub(crate) const fn new(core: Arc<Core<T>>, key: FlightKey, cargo: Box<Cargo<T>>) -> Self {
+        Self { core, key, load: Load(Some(cargo)), is_judged: false, is_done: false }
     }
 
     /// The batch, with what it brings home of its earlier attempts.
     pub(crate) fn with_tries(mut self, tries: Tries) -> Self {
-        *self.tries.get_mut() = tries;
+        *self.load.tries.get_mut() = tries;
         self
     }
 
@@ -78,7 +67,7 @@ impl<T> Batch<T> {
     ///
     /// The items are the caller's, but they count as in flight until the flush ends.
     pub fn take(&mut self) -> Vec<T> {
-        mem::take(&mut self.parts.items)
+        mem::take(&mut self.load.items)
     }
 
     /// Acknowledges all items that were not judged one by one, moved out or not: whatever the flush answers, they are
@@ -149,7 +138,7 @@ impl<T> Batch<T> {
     /// # async fn bulk(batch: &[String]) -> Vec<u16> { vec![200; batch.len()] }
     /// ```
     pub fn judge<O: Into<ItemOutcome>>(&mut self, outcomes: impl IntoIterator<Item = O>) -> Result<(), WrongOutcomes> {
-        let items = self.parts.seqs.len();
+        let items = self.load.seqs.len();
         // One more than there may be shows that there are too many, also of an iterator without an end.
         let marks: Vec<_> = outcomes.into_iter().take(items + 1).map(|outcome| Mark::from(outcome.into())).collect();
         if marks.len() != items {
@@ -167,8 +156,8 @@ impl<T> Batch<T> {
     /// The same for the same items, over all attempts: an idempotency token. A batch that was split, or of which single
     /// items were settled, goes on under new ids.
     #[must_use]
-    pub const fn id(&self) -> BatchId {
-        self.parts.id
+    pub fn id(&self) -> BatchId {
+        self.load.id
     }
 
     /// The position of an item in the order of acceptance: 0 for the first item that the controller ever accepted. It is
@@ -179,27 +168,27 @@ impl<T> Batch<T> {
     /// If there is no such item.
     #[must_use]
     pub fn seq(&self, index: usize) -> u64 {
-        assert!(index < self.parts.seqs.len(), "no item {index} in a batch of {}", self.parts.seqs.len());
-        self.parts.seqs.get(index)
+        assert!(index < self.load.seqs.len(), "no item {index} in a batch of {}", self.load.seqs.len());
+        self.load.seqs.get(index)
     }
 
     /// 1 for the first attempt.
     #[must_use]
-    pub const fn attempt(&self) -> u32 {
-        self.parts.attempt
+    pub fn attempt(&self) -> u32 {
+        self.load.attempt
     }
 
     /// Why it left the buffer.
     #[must_use]
-    pub const fn reason(&self) -> FlushReason {
-        self.parts.reason
+    pub fn reason(&self) -> FlushReason {
+        self.load.reason
     }
 
     /// How many items were lost between the batch before and this one. The figures of all batches add up to all losses,
     /// so that a sink can write them down where the items are missing.
     #[must_use]
-    pub const fn lost_before(&self) -> Losses {
-        self.parts.lost_before
+    pub fn lost_before(&self) -> Losses {
+        self.load.lost_before
     }
 
     /// How many offers an item stands for: 1, unless it was kept by [`Strategy::Sample`](crate::Strategy::Sample). The sum
@@ -210,8 +199,8 @@ impl<T> Batch<T> {
     /// If there is no such item.
     #[must_use]
     pub fn weight(&self, index: usize) -> u64 {
-        assert!(index < self.parts.seqs.len(), "no item {index} in a batch of {}", self.parts.seqs.len());
-        self.parts.weights.get(index).copied().unwrap_or(1)
+        assert!(index < self.load.seqs.len(), "no item {index} in a batch of {}", self.load.seqs.len());
+        self.load.weights.get(index).copied().unwrap_or(1)
     }
 
     /// The items that are still in it, each with its [`weight`](Self::weight).
@@ -230,15 +219,15 @@ impl<T> Batch<T> {
     }
 
     fn mark(&mut self, index: usize, mark: Mark) {
-        let len = self.parts.seqs.len();
+        let len = self.load.seqs.len();
         assert!(index < len, "no item {index} in a batch of {len}");
-        if self.parts.marks.is_empty() {
-            self.parts.marks.resize_with(len, Mark::default);
+        if self.load.marks.is_empty() {
+            self.load.marks.resize_with(len, Mark::default);
         }
         if !matches!(mark, Mark::None | Mark::Delivered) && !mem::replace(&mut self.is_judged, true) {
             self.core.note_judged(self.key);
         }
-        self.parts.marks[index] = mark;
+        self.load.marks[index] = mark;
     }
 }
 
@@ -256,7 +245,7 @@ impl<T> Deref for Batch<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.parts.items
+        &self.load.items
     }
 }
 
@@ -265,7 +254,7 @@ impl<'a, T> IntoIterator for &'a Batch<T> {
     type IntoIter = std::slice::Iter<'a, T>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.parts.items.iter()
+        self.load.items.iter()
     }
 }
 
@@ -277,19 +266,33 @@ impl<T> AsRef<[T]> for Batch<T> {
 
 impl<T> Drop for Batch<T> {
     fn drop(&mut self) {
-        let (items, marks) = (mem::take(&mut self.parts.items), mem::take(&mut self.parts.marks));
-        let tries = mem::take(self.tries.get_mut());
-        self.core.land(self.key, items, marks, self.is_done, tries);
+        if let Some(cargo) = self.load.0.take() {
+            self.core.land(self.key, cargo, self.is_done);
+        }
+    }
+}
+
+impl<T> Deref for Load<T> {
+    type Target = Cargo<T>;
+
+    fn deref(&self) -> &Cargo<T> {
+        self.0.as_deref().expect(LOADED)
+    }
+}
+
+impl<T> DerefMut for Load<T> {
+    fn deref_mut(&mut self) -> &mut Cargo<T> {
+        self.0.as_deref_mut().expect(LOADED)
     }
 }
 
 impl<T> fmt::Debug for Batch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
-            .field("id", &self.parts.id)
-            .field("len", &self.parts.items.len())
-            .field("attempt", &self.parts.attempt)
-            .field("reason", &self.parts.reason)
+            .field("id", &self.load.id)
+            .field("len", &self.load.items.len())
+            .field("attempt", &self.load.attempt)
+            .field("reason", &self.load.reason)
             .finish_non_exhaustive()
     }
 }

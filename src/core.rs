@@ -45,7 +45,7 @@ pub(crate) use self::loss::{LossHook, means_here};
 pub(crate) use self::pulled::Returned;
 pub(crate) use self::retries::Retries;
 pub(crate) use self::settle::{End, Left};
-pub(crate) use self::step::{Step, Work};
+pub(crate) use self::step::{Launch, Step, Work};
 pub(crate) use self::weigh::Weigher;
 use crate::drain_rate::DrainRate;
 use crate::error::BuildError;

@@ -10,6 +10,8 @@ use crate::batch::BatchId;
 use crate::gate::Born;
 use crate::ledger::Losses;
 use crate::pace::FlushReason;
+use crate::retry::Tries;
+use crate::sync::Mutex;
 use crate::time::Tick;
 
 /// The positions of a batch's items, in order.
@@ -21,6 +23,8 @@ pub(crate) enum Seqs {
 }
 
 impl Seqs {
+    pub(crate) const NONE: Self = Self::Run(0..0);
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Run(run) => (run.end - run.start) as usize,
@@ -89,19 +93,86 @@ pub(crate) enum Phase {
     AbandonedOut,
 }
 
+/// What a guard takes along, and brings home. Boxed, it goes its ways as one word, and is filled anew for the next batch.
+#[derive(Debug)]
+pub(crate) struct Cargo<T> {
+    pub(crate) id: BatchId,
+    pub(crate) seqs: Seqs,
+    /// All items, or none if the sink moved them out.
+    pub(crate) items: Vec<T>,
+    /// What the sink said of single items: empty, or one for each.
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) attempt: u32,
+    pub(crate) reason: FlushReason,
+    pub(crate) lost_before: Losses,
+    /// What the items stand for; empty if each stands for itself.
+    pub(crate) weights: Vec<u64>,
+    /// What the schedule remembers of a pulled batch. Nobody shares it: the lock is for schedules that are not `Sync`.
+    pub(crate) tries: Mutex<Tries>,
+}
+
+/// Those of settled batches, without items, for the next ones.
+#[derive(Debug)]
+pub(crate) struct Spare<T> {
+    #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
+    cargos: Vec<Box<Cargo<T>>>,
+    most: usize,
+}
+
+impl<T> Spare<T> {
+    /// For so many calls at once.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { cargos: Vec::with_capacity(most), most }
+    }
+
+    pub(crate) fn take(&mut self) -> Box<Cargo<T>> {
+        self.cargos.pop().unwrap_or_else(|| Cargo::new(Vec::new()))
+    }
+
+    /// Keeps one without items.
+    pub(crate) fn keep(&mut self, cargo: Box<Cargo<T>>) {
+        if self.cargos.len() < self.most {
+            self.cargos.push(cargo);
+        }
+    }
+
+    /// How much memory there is for items, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.cargos.iter().map(|cargo| cargo.items.capacity() * size_of::<T>()).sum()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.cargos.clear();
+    }
+}
+
+impl<T> Cargo<T> {
+    /// Of a batch of these items.
+    pub(crate) fn new(items: Vec<T>) -> Box<Self> {
+        Box::new(Self {
+            id: BatchId::new(0, 0),
+            seqs: Seqs::NONE,
+            items,
+            marks: Vec::new(),
+            attempt: 0,
+            reason: FlushReason::Full,
+            lost_before: Losses::default(),
+            weights: Vec::new(),
+            tries: Mutex::default(),
+        })
+    }
+}
+
 /// One batch.
 #[derive(Debug)]
 pub(crate) struct Flight<T> {
     pub(crate) id: BatchId,
     pub(crate) seqs: Seqs,
     pub(crate) phase: Phase,
-    /// The items while it is at home; all of them, or none if the sink moved them out.
-    pub(crate) items: Vec<T>,
-    /// What the sink said of single items: empty, or one for each.
-    pub(crate) marks: Vec<Mark>,
+    /// While it is at home; `None` if its items are delivered and were taken out.
+    pub(crate) cargo: Option<Box<Cargo<T>>>,
     pub(crate) attempts: u32,
     pub(crate) reason: FlushReason,
-    pub(crate) lost_before: Losses,
     pub(crate) oldest: Option<Tick>,
     pub(crate) born: Born,
     /// When its last attempt began.
@@ -140,15 +211,22 @@ pub(crate) enum Unmarked {
     Left,
 }
 
-/// The fates of a batch's items after an attempt; the positions of each in order.
+/// The fates of a batch's items after an attempt.
+#[derive(Debug)]
+pub(crate) enum Fates<T> {
+    /// All are delivered; with what the guard has brought home, if it has.
+    Delivered(Option<Box<Cargo<T>>>),
+    /// All are to be sent again, and stay where they are.
+    Left,
+    Sorted(Sorted<T>),
+}
+
+/// The fates of single items; the positions of each in order. What is to be sent again stays with its flight.
 #[derive(Debug)]
 pub(crate) struct Sorted<T> {
     pub(crate) delivered: Seqs,
     pub(crate) delivered_items: Vec<T>,
     pub(crate) failed: Vec<Failed<T>>,
-    /// What is to be sent again.
-    pub(crate) left: Seqs,
-    pub(crate) left_items: Vec<T>,
 }
 
 /// An item that has failed by itself.
@@ -180,41 +258,78 @@ impl<T> Flight<T> {
     /// Takes the items before `position` out of a batch that is at home; `None` if there are none.
     pub(crate) fn shed_before(&mut self, position: u64) -> Option<(Seqs, Vec<T>)> {
         let count = self.seqs.count_before(position);
-        if count == 0 || self.items.len() != self.seqs.len() {
+        let items = &mut self.cargo.as_mut()?.items;
+        if count == 0 || items.len() != self.seqs.len() {
             return None;
         }
+        let shed_items = items.drain(..count).collect();
         let (shed, left) = self.seqs.split_at(count);
         if left.len() > 0 {
             self.id = self.id.part_of(left.get(0));
         }
         self.seqs = left;
-        Some((shed, self.items.drain(..count).collect()))
+        Some((shed, shed_items))
+    }
+
+    /// Begins an attempt: its guard takes this along. `None` if it is not at home.
+    pub(crate) fn depart(&mut self, now: Tick) -> Option<Box<Cargo<T>>> {
+        let mut cargo = self.cargo.take()?;
+        self.attempts = self.attempts.saturating_add(1);
+        (self.phase, self.started, self.extra) = (Phase::Out, Some(now), Duration::ZERO);
+        (self.is_counted, self.is_judged, self.is_ok) = (false, false, false);
+        (cargo.id, cargo.seqs, cargo.attempt) = (self.id, self.seqs.clone(), self.attempts);
+        Some(cargo)
     }
 
     /// Sorts the items by what the sink said of each, and otherwise by `unmarked`. Moved-out items cannot be sent again.
-    pub(crate) fn sort(&mut self, unmarked: Unmarked) -> Sorted<T> {
-        let seqs = mem::replace(&mut self.seqs, Seqs::List(Vec::new()));
-        let items = mem::take(&mut self.items);
-        let marks = mem::take(&mut self.marks);
-        let is_moved_out = items.len() < seqs.len();
-        let none = || Seqs::List(Vec::new());
+    pub(crate) fn sort(&mut self, unmarked: Unmarked) -> Fates<T> {
+        let is_marked = self.cargo.as_ref().is_some_and(|cargo| !cargo.marks.is_empty());
+        let is_moved_out = self.cargo.as_ref().is_none_or(|cargo| cargo.items.len() < self.seqs.len());
         match unmarked {
-            Unmarked::Delivered if marks.is_empty() => Sorted {
-                delivered: seqs,
-                delivered_items: items,
-                failed: Vec::new(),
-                left: none(),
-                left_items: Vec::new(),
-            },
-            Unmarked::Left if marks.is_empty() && !is_moved_out => Sorted {
-                delivered: none(),
-                delivered_items: Vec::new(),
-                failed: Vec::new(),
-                left: seqs,
-                left_items: items,
-            },
-            _ => sort_singly(&seqs, items, marks, unmarked),
+            Unmarked::Delivered if !is_marked => Fates::Delivered(self.cargo.take()),
+            Unmarked::Left if !is_marked && !is_moved_out => Fates::Left,
+            _ => Fates::Sorted(self.sort_singly(unmarked)),
         }
+    }
+
+    #[cold]
+    fn sort_singly(&mut self, unmarked: Unmarked) -> Sorted<T> {
+        let seqs = mem::replace(&mut self.seqs, Seqs::NONE);
+        let mut cargo = self.cargo.take();
+        let brought = cargo.as_mut().map(|cargo| (mem::take(&mut cargo.items), mem::take(&mut cargo.marks)));
+        let (items, marks) = brought.unwrap_or_default();
+        let (mut delivered, mut left, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut delivered_items, mut left_items) = (Vec::new(), Vec::new());
+        let (mut items, mut marks) = (items.into_iter(), marks.into_iter());
+        for i in 0..seqs.len() {
+            let (seq, item) = (seqs.get(i), items.next());
+            let mark = match (marks.next().unwrap_or_default(), unmarked) {
+                (Mark::None, Unmarked::Delivered) => Mark::Delivered,
+                (Mark::None, Unmarked::Left) => Mark::Retry,
+                (mark, _) => mark,
+            };
+            match (mark, item) {
+                (Mark::Failed(error), item) => failed.push(Failed { seq, item, error: Some(error) }),
+                (Mark::Retry, Some(item)) => {
+                    left.push(seq);
+                    left_items.push(item);
+                }
+                (Mark::Retry, None) => failed.push(Failed { seq, item: None, error: None }),
+                (Mark::Delivered | Mark::None, item) => {
+                    delivered.push(seq);
+                    delivered_items.extend(item);
+                }
+            }
+        }
+        if let Some(first) = left.first() {
+            self.id = if left.len() < seqs.len() { self.id.part_of(*first) } else { self.id };
+        }
+        self.cargo = cargo.map(|mut cargo| {
+            cargo.items = left_items;
+            cargo
+        });
+        self.seqs = Seqs::List(left);
+        Sorted { delivered: Seqs::List(delivered), delivered_items, failed }
     }
 
     /// A flusher's view of it; at least 1 item.
@@ -226,17 +341,17 @@ impl<T> Flight<T> {
     /// they count as sent.
     pub(crate) fn split(self, mid: usize, attempts: u32) -> (Self, Self) {
         let (first_seqs, second_seqs) = self.seqs.split_at(mid);
-        let mut first_items = self.items;
-        let second_items = first_items.split_off(mid);
-        let part = |seqs: Seqs, items, lost_before| Self {
+        let mut first_cargo = self.cargo;
+        let second_items = first_cargo.as_mut().map(|cargo| cargo.items.split_off(mid)).unwrap_or_default();
+        let mut second_cargo = Cargo::new(second_items);
+        second_cargo.reason = self.reason;
+        let part = |seqs: Seqs, cargo| Self {
             id: self.id.part_of(seqs.get(0)),
             seqs,
             phase: Phase::Home,
-            items,
-            marks: Vec::new(),
+            cargo,
             attempts,
             reason: self.reason,
-            lost_before,
             oldest: self.oldest,
             born: self.born.clone(),
             started: None,
@@ -246,36 +361,8 @@ impl<T> Flight<T> {
             is_judged: false,
             is_ok: false,
         };
-        (part(first_seqs, first_items, self.lost_before), part(second_seqs, second_items, Losses::default()))
+        (part(first_seqs, first_cargo), part(second_seqs, Some(second_cargo)))
     }
-}
-
-fn sort_singly<T>(seqs: &Seqs, items: Vec<T>, marks: Vec<Mark>, unmarked: Unmarked) -> Sorted<T> {
-    let (mut delivered, mut left, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut delivered_items, mut left_items) = (Vec::new(), Vec::new());
-    let (mut items, mut marks) = (items.into_iter(), marks.into_iter());
-    for i in 0..seqs.len() {
-        let (seq, item) = (seqs.get(i), items.next());
-        let mark = match (marks.next().unwrap_or_default(), unmarked) {
-            (Mark::None, Unmarked::Delivered) => Mark::Delivered,
-            (Mark::None, Unmarked::Left) => Mark::Retry,
-            (mark, _) => mark,
-        };
-        match (mark, item) {
-            (Mark::Failed(error), item) => failed.push(Failed { seq, item, error: Some(error) }),
-            (Mark::Retry, Some(item)) => {
-                left.push(seq);
-                left_items.push(item);
-            }
-            (Mark::Retry, None) => failed.push(Failed { seq, item: None, error: None }),
-            (Mark::Delivered | Mark::None, item) => {
-                delivered.push(seq);
-                delivered_items.extend(item);
-            }
-        }
-    }
-    let (delivered, left) = (Seqs::List(delivered), Seqs::List(left));
-    Sorted { delivered, delivered_items, failed, left, left_items }
 }
 
 /// The batches, in a slab.
@@ -354,15 +441,15 @@ mod tests {
     use super::*;
 
     fn flight(items: Vec<u32>, marks: Vec<Mark>) -> Flight<u32> {
+        let mut cargo = Cargo::new(items);
+        cargo.marks = marks;
         Flight {
             id: BatchId::new(1, 10),
             seqs: Seqs::Run(10..14),
             phase: Phase::Home,
-            items,
-            marks,
+            cargo: Some(cargo),
             attempts: 1,
             reason: FlushReason::Full,
-            lost_before: Losses::default(),
             oldest: None,
             born: Born::default(),
             started: None,
@@ -373,9 +460,21 @@ mod tests {
         }
     }
 
-    fn seqs<T>(sorted: &Sorted<T>) -> (Vec<u64>, Vec<u64>, Vec<u64>) {
+    /// What is at home.
+    fn items(flight: &Flight<u32>) -> Vec<u32> {
+        flight.cargo.as_ref().map(|cargo| cargo.items.clone()).unwrap_or_default()
+    }
+
+    /// Which are delivered, which have failed, which are left.
+    fn sort(flight: &mut Flight<u32>, unmarked: Unmarked) -> (Vec<u64>, Vec<u64>, Vec<u64>) {
         let all = |seqs: &Seqs| (0..seqs.len()).map(|i| seqs.get(i)).collect();
-        (all(&sorted.delivered), sorted.failed.iter().map(|f| f.seq).collect(), all(&sorted.left))
+        match flight.sort(unmarked) {
+            Fates::Delivered(_) => (all(&flight.seqs), vec![], vec![]),
+            Fates::Left => (vec![], vec![], all(&flight.seqs)),
+            Fates::Sorted(sorted) => {
+                (all(&sorted.delivered), sorted.failed.iter().map(|f| f.seq).collect(), all(&flight.seqs))
+            }
+        }
     }
 
     #[test]
@@ -386,12 +485,12 @@ mod tests {
                 for i in 0..4_usize.pow(4) {
                     let marks = (0..4).map(|k| marks[i / 4_usize.pow(k) % 4].clone()).collect();
                     let items = if moved_out { Vec::new() } else { vec![0, 1, 2, 3] };
-                    let sorted = flight(items, marks).sort(unmarked);
-                    let (delivered, failed, left) = seqs(&sorted);
+                    let mut flight = flight(items, marks);
+                    let (delivered, failed, left) = sort(&mut flight, unmarked);
+                    assert_eq!(left.len(), self::items(&flight).len());
                     let mut all = [delivered, failed, left].concat();
                     all.sort_unstable();
                     assert_eq!(all, [10, 11, 12, 13]);
-                    assert_eq!(sorted.left.len(), sorted.left_items.len());
                 }
             }
         }
@@ -399,11 +498,10 @@ mod tests {
 
     #[test]
     fn moved_out_and_not_acknowledged_has_failed() {
-        let sorted = flight(Vec::new(), Vec::new()).sort(Unmarked::Left);
-        assert_eq!(seqs(&sorted), (vec![], vec![10, 11, 12, 13], vec![]));
+        let mut moved_out = flight(Vec::new(), Vec::new());
+        assert_eq!(sort(&mut moved_out, Unmarked::Left), (vec![], vec![10, 11, 12, 13], vec![]));
         let marks = vec![Mark::Delivered, Mark::None, Mark::None, Mark::Delivered];
-        let sorted = flight(Vec::new(), marks).sort(Unmarked::Left);
-        assert_eq!(seqs(&sorted), (vec![10, 13], vec![11, 12], vec![]));
+        assert_eq!(sort(&mut flight(Vec::new(), marks), Unmarked::Left), (vec![10, 13], vec![11, 12], vec![]));
     }
 
     #[test]
@@ -416,7 +514,7 @@ mod tests {
     #[test]
     fn halves_have_ids_of_their_own() {
         let (first, second) = flight(vec![0, 1, 2, 3], Vec::new()).split(2, 0);
-        assert_eq!((first.items, second.items), (vec![0, 1], vec![2, 3]));
+        assert_eq!((items(&first), items(&second)), (vec![0, 1], vec![2, 3]));
         assert_eq!((first.id.first(), second.id.first()), (10, 12));
         assert_ne!(first.id, BatchId::new(1, 10));
     }
@@ -424,8 +522,8 @@ mod tests {
     #[test]
     fn what_is_cut_keeps_its_positions_and_its_attempts() {
         let (first, rest) = flight(vec![0, 1, 2, 3], Vec::new()).split(3, 1);
-        assert_eq!((first.items, first.seqs.get(2), first.attempts), (vec![0, 1, 2], 12, 1));
-        assert_eq!((rest.items, rest.seqs.get(0), rest.attempts), (vec![3], 13, 1));
+        assert_eq!((items(&first), first.seqs.get(2), first.attempts), (vec![0, 1, 2], 12, 1));
+        assert_eq!((items(&rest), rest.seqs.get(0), rest.attempts), (vec![3], 13, 1));
         assert_eq!((rest.id.first(), rest.id.part()), (13, 1));
     }
 
@@ -433,12 +531,9 @@ mod tests {
     fn what_is_shed_are_the_oldest_and_the_rest_is_another_batch() {
         let mut whole = flight(vec![0, 1, 2, 3], Vec::new());
         assert!(whole.shed_before(10).is_none());
-        let (seqs, items) = whole.shed_before(12).expect("two");
-        assert_eq!((seqs.len(), seqs.get(1), items), (2, 11, vec![0, 1]));
-        assert_eq!(
-            (whole.items.clone(), whole.seqs.get(0), whole.id.first(), whole.id.part()),
-            (vec![2, 3], 12, 12, 1)
-        );
+        let (seqs, shed) = whole.shed_before(12).expect("two");
+        assert_eq!((seqs.len(), seqs.get(1), shed), (2, 11, vec![0, 1]));
+        assert_eq!((items(&whole), whole.seqs.get(0), whole.id.first(), whole.id.part()), (vec![2, 3], 12, 12, 1));
         let mut listed = Flight { seqs: Seqs::List(vec![10, 12, 15, 19]), ..flight(vec![0, 1, 2, 3], Vec::new()) };
         assert_eq!(
             listed.shed_before(15).map(|(seqs, items)| (seqs.runs(), items)),

@@ -18,9 +18,9 @@ use tokio::task::coop;
 
 use self::slots::Slots;
 pub use self::wakes::MAX_CONCURRENCY;
-use crate::core::{Core, End, Inside, Left, Retries, Step, Work};
+use crate::core::{Core, End, Inside, Launch, Left, Retries, Step, Work};
 use crate::error::{DriveError, FlushError, FlushTimedOut, RetriesExhausted, SinkPanicked, Verdict};
-use crate::flight::Piece;
+use crate::flight::{Piece, Spare};
 use crate::pace::{Again, Outcome, Pace, Sample, Ticket};
 use crate::panics::catch;
 use crate::retry::{Due, Tries};
@@ -50,9 +50,9 @@ pub struct Flusher {
     checked: Option<runtime::Id>,
 }
 
-/// The memory of a batch up to this size is kept for good.
+/// The memory of settled batches up to this size is kept for good.
 const SPARE_BYTES: usize = 64 * 1024;
-/// The memory of a larger one is given back after so long without a batch: long beside the pauses between the batches of a
+/// More is given back after so long without a batch: long beside the pauses between the batches of a
 /// busy buffer, so that those cost no allocation.
 const SPARE_IDLE: Duration = Duration::from_millis(500);
 
@@ -92,10 +92,10 @@ impl Flusher {
             core: Arc::clone(&core),
             pace,
             retries,
-            slots: Slots::new(&core, sinks),
+            spare: Spare::new(sinks.len()),
+            slots: Slots::new(sinks),
             again: VecDeque::new(),
             kept: Vec::new(),
-            spare: Vec::new(),
             has_yielded: false,
             looked: None,
         };
@@ -163,13 +163,13 @@ struct Loop<T> {
     core: Arc<Core<T>>,
     pace: Box<dyn Pace>,
     retries: Retries,
-    slots: Slots,
+    slots: Slots<T>,
     /// The batches to send again, by position.
     again: VecDeque<(Due, Attempt)>,
     /// Slots whose calls have ended while their batch is not home, in that order.
     kept: Vec<usize>,
-    /// The memory of a settled batch, for the next one.
-    spare: Vec<T>,
+    /// The memory of settled batches, for the next ones.
+    spare: Spare<T>,
     /// Since it last sent something, or slept, it has given its thread away.
     has_yielded: bool,
     /// When it has looked for calls that take too long, since it last waited for something.
@@ -188,7 +188,7 @@ struct Call {
     attempt: Attempt,
     ticket: Ticket,
     started: Tick,
-    /// How long it may take, and how much more time it has been given, as far as is known.
+    /// How long it may take, for ever if that is `Duration::MAX`, and how much more time it has been given, as far as is known.
     limit: Duration,
     extra: Duration,
     ended: Option<Ended>,
@@ -202,8 +202,6 @@ enum Ended {
     Error(FlushError),
     Panicked,
     TimedOut,
-    /// There was nothing to send any more.
-    Cancelled,
 }
 
 /// What the loop does next.
@@ -273,15 +271,18 @@ impl<T: Send> Loop<T> {
             self.cut_late(now);
         }
         match step {
-            Step::Launch(piece) => {
+            Step::Launch(piece, launch) => {
                 self.core.report_flush(piece.key);
-                self.start(now, Attempt { piece, tries: Tries::default() });
+                self.start(now, Attempt { piece, tries: Tries::default() }, launch);
                 Next::Turn
             }
             Step::Resend(most) => {
                 if let Some((due, attempt)) = self.again.pop_front() {
                     let attempt = self.cut(due, attempt, most);
-                    self.start(now, attempt);
+                    // All of it may be too old by now.
+                    if let Some(launch) = self.core.launch(attempt.piece.key, now) {
+                        self.start(now, attempt, launch);
+                    }
                 }
                 Next::Turn
             }
@@ -310,11 +311,11 @@ impl<T: Send> Loop<T> {
     }
 
     /// Begins a call of the sink, on a slot that is free.
-    fn start(&mut self, now: Tick, mut attempt: Attempt) {
+    fn start(&mut self, now: Tick, mut attempt: Attempt, Launch { batch, limit }: Launch<T>) {
         attempt.tries.start(now);
         let ticket = self.pace.started(now, attempt.piece.items);
-        let (limit, extra, took) = (Duration::MAX, Duration::ZERO, Duration::ZERO);
-        self.slots.begin(Call { attempt, ticket, started: now, limit, extra, ended: None, took });
+        let (extra, took) = (Duration::ZERO, Duration::ZERO);
+        self.slots.begin(Call { attempt, ticket, started: now, limit, extra, ended: None, took }, batch);
     }
 
     /// Settles what can be settled of a call that has ended.
@@ -334,6 +335,9 @@ impl<T: Send> Loop<T> {
 
     /// The batches that the sink has kept may have come home.
     fn settle_kept(&mut self) {
+        if self.kept.is_empty() {
+            return;
+        }
         for slot in mem::take(&mut self.kept) {
             self.judge(slot, self.core.now());
         }
@@ -369,7 +373,7 @@ impl<T: Send> Loop<T> {
     #[cold]
     fn requeue(&mut self, slot: usize, piece: Piece, outcome: &mut Outcome, error: Option<&SharedError>) {
         let asked = match self.slots.call(slot).and_then(|call| call.ended.as_ref()) {
-            None | Some(Ended::Cancelled) => return,
+            None => return,
             Some(Ended::Ok | Ended::Panicked | Ended::TimedOut) => Duration::ZERO,
             Some(Ended::Error(FlushError { verdict, source })) => match *verdict {
                 Verdict::Retry => Duration::ZERO,
@@ -426,11 +430,11 @@ impl<T: Send> Loop<T> {
 
     /// Sleeps; if that becomes long, the memory of a large batch is given back.
     async fn rest(&mut self, timer: Pin<&mut Timer>, now: Tick, until: Option<Tick>) -> Waited {
-        let is_large = self.spare.capacity() * size_of::<T>() > SPARE_BYTES;
+        let is_large = self.spare.bytes() > SPARE_BYTES;
         let idle = if is_large { now.after(SPARE_IDLE) } else { None };
         let over = self.wait(timer, Some(now), sooner(until, idle)).await?;
         if idle.is_some_and(|idle| idle <= self.core.now()) {
-            self.spare = Vec::new();
+            self.spare.clear();
         }
         Ok(over)
     }
@@ -508,7 +512,6 @@ impl Ended {
             Self::Ok => (End::Ok, None),
             Self::Panicked => (End::Panicked, Some(Arc::new(SinkPanicked))),
             Self::TimedOut => (End::TimedOut, Some(Arc::new(FlushTimedOut))),
-            Self::Cancelled => (End::Cancelled, None),
             Self::Error(error) => {
                 let end = match error.verdict {
                     Verdict::Retry => End::Retry,
@@ -525,7 +528,6 @@ impl Ended {
         let until = Some(now);
         match self {
             Self::Ok => Outcome::Ok,
-            Self::Cancelled => Outcome::Void,
             Self::Panicked => Outcome::Failed { until },
             Self::TimedOut => Outcome::TimedOut { until },
             Self::Error(error) => match error.verdict {

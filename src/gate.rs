@@ -6,6 +6,7 @@
 
 mod claims;
 mod displace;
+mod figures;
 #[cfg(all(test, backpressure_loom))]
 mod loom;
 mod notes;
@@ -30,6 +31,7 @@ use std::task::Waker;
 
 pub(crate) use self::claims::Claim;
 pub(crate) use self::displace::{Evicted, Eviction, Merged};
+pub(crate) use self::figures::Figures;
 use self::prepaid::Held;
 pub(crate) use self::prepaid::PrepaidClaim;
 pub(crate) use self::sized::Misfit;
@@ -125,29 +127,6 @@ impl Effects {
     #[inline]
     pub(crate) fn is_none(&self) -> bool {
         self.wakers.is_empty() && !self.bell && !self.state && self.fates.is_empty()
-    }
-}
-
-/// The figures of one instant.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Figures {
-    /// The position behind the youngest item: the total of the ring's tail.
-    pub(crate) end: u64,
-    pub(crate) buffered: u64,
-    pub(crate) in_flight: u64,
-    pub(crate) reserved: u64,
-    pub(crate) is_closed: bool,
-    pub(crate) is_full: bool,
-}
-
-impl Figures {
-    pub(crate) fn depth(&self) -> u64 {
-        self.reserved + self.buffered + self.in_flight
-    }
-
-    /// The position of the youngest buffered item.
-    fn youngest(&self) -> Option<u64> {
-        (self.buffered > 0).then(|| self.end - 1)
     }
 }
 
@@ -309,20 +288,6 @@ impl<T, R> Locked<'_, T, R> {
         &mut self.head
     }
 
-    /// The exact figures of this instant.
-    pub(crate) fn figures(&self) -> Figures {
-        let word = self.head.tail_exact();
-        let buffered = self.head.buffered(word);
-        Figures {
-            end: self.head.taken_total() + buffered,
-            buffered,
-            in_flight: self.head.in_flight(),
-            reserved: word.reserved(),
-            is_closed: word.is_closed(),
-            is_full: !self.head.has_spare(word) || self.is_brimful(),
-        }
-    }
-
     /// Items that are buffered, as far as this thread knows: it leaves the producers' word alone.
     pub(crate) fn about_buffered(&self) -> u64 {
         self.head.buffered(self.head.tail())
@@ -331,19 +296,6 @@ impl<T, R> Locked<'_, T, R> {
     /// The position of the oldest buffered item: how many were taken since the start.
     pub(crate) fn taken(&self) -> u64 {
         self.head.taken_total()
-    }
-
-    /// The intake is shut and nothing is reserved, buffered or in flight.
-    pub(crate) fn is_drained(&self) -> bool {
-        if fault(Fault::DrainedByTwoLoads) {
-            let place = self.head.tail();
-            let permits = self.head.tail_exact();
-            return permits.is_closed()
-                && permits.reserved() == 0
-                && self.head.buffered(place) + self.head.in_flight() == 0;
-        }
-        let word = self.head.tail_exact();
-        word.is_closed() && self.head.depth(word) == 0
     }
 
     /// A last try under the lock, where "full" is final; what is left of `parked` is to be queued, or is shut out.
@@ -428,13 +380,16 @@ impl<T, R> Locked<'_, T, R> {
         self.place(item, tag)
     }
 
-    /// What the items at these positions stand for; empty if each stands for itself.
-    pub(crate) fn weights(&mut self, positions: impl Iterator<Item = u64>) -> Vec<u64> {
+    /// Writes into `weights` what the items at these positions stand for: nothing if each stands for itself.
+    pub(crate) fn weights(&mut self, positions: impl Iterator<Item = u64>, weights: &mut Vec<u64>) {
+        weights.clear();
         if self.head.tags.is_empty() {
-            return Vec::new();
+            return;
         }
-        let weights: Vec<_> = positions.map(|position| self.head.tags.weight(position)).collect();
-        if weights.iter().all(|weight| *weight == 1) { Vec::new() } else { weights }
+        weights.extend(positions.map(|position| self.head.tags.weight(position)));
+        if weights.iter().all(|weight| *weight == 1) {
+            weights.clear();
+        }
     }
 
     /// Moves up to `max` buffered items to the end of `out`.

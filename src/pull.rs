@@ -17,9 +17,9 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::task::coop;
 
 use crate::batch::Batch;
-use crate::core::{Core, Retries, Returned, Step, Work};
+use crate::core::{Core, Launch, Retries, Returned, Step, Work};
 use crate::error::{DriveError, RetriesExhausted};
-use crate::flight::FlightKey;
+use crate::flight::{FlightKey, Spare};
 use crate::pace::Pace;
 use crate::retry::{Due, Tries};
 use crate::time::{Clock, NoTimer, Tick, Timer, sooner};
@@ -99,8 +99,10 @@ struct Again {
 }
 
 /// What the stream finds when it looks.
-enum Found {
-    Batch(FlightKey, Tries),
+enum Found<T> {
+    Batch(Batch<T>),
+    /// A batch that was settled meanwhile.
+    Gone,
     /// Nothing, before the moment or the bell.
     Nothing(Option<Tick>),
     /// A producer has claimed a slot and not written it.
@@ -144,10 +146,11 @@ impl<T> Batches<T> {
         }
     }
 
-    fn find(&mut self) -> Found {
+    fn find(&mut self) -> Found<T> {
         let Some(next) = self.again.first_entry() else {
-            return match self.core.step(self.core.now(), &mut *self.pace, &Work::NONE, &mut Vec::new()) {
-                Step::Launch(piece) => Found::Batch(piece.key, Tries::default()),
+            let now = self.core.now();
+            return match self.core.step(now, &mut *self.pace, &Work::NONE, &mut Spare::new(0)) {
+                Step::Launch(piece, launch) => Found::Batch(self.tell(now, piece.key, launch, Tries::default())),
                 Step::Sleep(until) => Found::Nothing(until),
                 Step::Resend(_) | Step::Yield => Found::Unwritten,
                 Step::Drained | Step::Expired => Found::End,
@@ -157,20 +160,19 @@ impl<T> Batches<T> {
         match next.get().due {
             Due(Some(at)) if at <= self.core.now() => {
                 let Again { key, tries, .. } = next.remove();
-                Found::Batch(key, tries)
+                let now = self.core.now();
+                let launch = self.core.launch(key, now);
+                launch.map_or(Found::Gone, |launch| Found::Batch(self.tell(now, key, launch, tries)))
             }
             Due(_) if self.core.is_to_look_again() => Found::Unwritten,
             Due(at) => Found::Nothing(sooner(at, deadline)),
         }
     }
 
-    /// `None` if it was settled meanwhile.
-    fn launch(&self, key: FlightKey, mut tries: Tries) -> Option<Batch<T>> {
-        let now = self.core.now();
+    fn tell(&self, now: Tick, key: FlightKey, launch: Launch<T>, mut tries: Tries) -> Batch<T> {
         tries.start(now);
-        let (batch, _) = self.core.launch(key, now)?;
         self.core.report_flush(key);
-        Some(batch.with_tries(tries))
+        launch.batch.with_tries(tries)
     }
 
     fn end(&mut self) {
@@ -201,8 +203,8 @@ impl<T> Stream for Batches<T> {
             }
             this.gather();
             match this.find() {
-                Found::Batch(key, tries) => {
-                    let Some(batch) = this.launch(key, tries) else { continue };
+                Found::Gone => {}
+                Found::Batch(batch) => {
                     budget.made_progress();
                     this.core.inform_in_passing(this.core.now());
                     this.rest.as_mut().stop(this.core.clock());

@@ -195,7 +195,7 @@ pub(crate) struct Tries {
     failed: u32,
     /// When the first attempt started.
     first: Option<Tick>,
-    waits: Option<(Factory, Waits)>,
+    waits: Option<Box<(Factory, Waits)>>,
 }
 
 impl Tries {
@@ -206,15 +206,15 @@ impl Tries {
     /// Goes on after as many failures as there were before this one; anew if it is another schedule than before.
     fn waits(&mut self, schedule: &Factory) -> &mut Waits {
         let before = self.failed as usize - 1;
-        if self.waits.as_ref().is_some_and(|(other, _)| !Arc::ptr_eq(other, schedule)) {
+        if self.waits.as_ref().is_some_and(|waits| !Arc::ptr_eq(&waits.0, schedule)) {
             // Its destructor is the user's, and says nothing of the new one.
             catch(|| drop(self.waits.take()));
         }
-        let (_, waits) = self.waits.get_or_insert_with(|| {
+        let (_, waits) = &mut **self.waits.get_or_insert_with(|| {
             let mut waits = schedule();
             // A part that was cut off a batch has a schedule of its own.
             (0..before).try_for_each(|_| waits.next().map(drop));
-            (Arc::clone(schedule), waits)
+            Box::new((Arc::clone(schedule), waits))
         });
         waits
     }
@@ -228,7 +228,9 @@ impl Tries {
 impl Drop for Tries {
     fn drop(&mut self) {
         // A custom schedule is the user's.
-        catch(|| drop(self.waits.take()));
+        if let Some(waits) = self.waits.take() {
+            catch(|| drop(waits));
+        }
     }
 }
 

@@ -84,18 +84,18 @@ impl<T> Core<T> {
     pub(super) fn lose_between<'a>(
         &'a self,
         locked: Locked<'a, T, Hangar<T>>,
-        mut expired: Vec<T>,
+        expired: Vec<T>,
     ) -> Locked<'a, T, Hangar<T>> {
         self.apply(locked.finish());
-        self.lose_expired(&mut expired);
+        self.lose_expired(expired);
         self.gate.lock()
     }
 
     /// Hands over, outside the lock, what was shed.
     #[inline]
-    pub(super) fn lose_expired(&self, expired: &mut Vec<T>) {
+    pub(super) fn lose_expired(&self, expired: Vec<T>) {
         if !expired.is_empty() {
-            self.lose_all(expired.drain(..), LossReason::Expired, None);
+            self.lose_all(expired, LossReason::Expired, None);
         }
     }
 

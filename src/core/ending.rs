@@ -8,7 +8,7 @@ use super::patience::Patience;
 use super::settle::{End, settle_failed, settle_runs};
 use super::{Core, Hangar, Step, wake_all};
 use crate::error::LossReason;
-use crate::flight::{Failed, Phase, Unmarked};
+use crate::flight::{Failed, Fates, Flight, Phase, Unmarked};
 use crate::gate::{Key, Locked, Parked, Wait};
 use crate::ledger::Outcome;
 use crate::report::DrainReport;
@@ -64,7 +64,7 @@ impl<T> Ending<T> {
     }
 
     /// What the end makes of the flusher's next step, if it makes anything of it.
-    pub(super) fn step(&self, now: Tick) -> Option<Step> {
+    pub(super) fn step(&self, now: Tick) -> Option<Step<T>> {
         if self.is_finished {
             return Some(Step::Drained);
         }
@@ -298,14 +298,25 @@ fn abandon_flights<T>(locked: &mut Locked<'_, T, Hangar<T>>, now: Tick) -> Cut<T
             }
             Phase::Home => {
                 let unmarked = if flight.is_ok { Unmarked::Delivered } else { Unmarked::Left };
-                let mut sorted = flight.sort(unmarked);
-                hangar.flights.remove(key);
-                hangar.ending.leftovers.append(&mut sorted.left_items);
-                settle_runs(locked, &sorted.delivered, Outcome::Delivered, None);
-                settle_runs(locked, &sorted.left, Outcome::Abandoned, None);
-                settle_failed(locked, &sorted.failed, None);
-                cut.delivered.append(&mut sorted.delivered_items);
-                cut.failed.append(&mut sorted.failed);
+                let fates = flight.sort(unmarked);
+                let Some(Flight { seqs, cargo, .. }) = hangar.flights.remove(key) else { continue };
+                let left = cargo.map(|cargo| cargo.items);
+                match fates {
+                    Fates::Delivered(cargo) => {
+                        cut.delivered.extend(cargo.into_iter().flat_map(|cargo| cargo.items));
+                        settle_runs(locked, &seqs, Outcome::Delivered, None);
+                        continue;
+                    }
+                    Fates::Left => {}
+                    Fates::Sorted(mut sorted) => {
+                        cut.delivered.append(&mut sorted.delivered_items);
+                        settle_runs(locked, &sorted.delivered, Outcome::Delivered, None);
+                        settle_failed(locked, &sorted.failed, None);
+                        cut.failed.append(&mut sorted.failed);
+                    }
+                }
+                locked.desk().rest.ending.leftovers.extend(left.into_iter().flatten());
+                settle_runs(locked, &seqs, Outcome::Abandoned, None);
             }
         }
     }

@@ -60,7 +60,7 @@ impl<T> Core<T> {
         self.quiet_until.store(quiet_until.nanos(), Ordering::Relaxed);
         let has_ages = desk.rest.settings.ages.is_set();
         // Without ages, too: one that is set later judges what is inside by now.
-        locked.stamp(now);
+        locked.stamp(figures.end, now);
         if has_ages {
             locked.follow_age(now);
             self.apply(locked.finish());

@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::{Core, End, Left};
-use crate::flight::{FlightKey, Piece};
+use crate::flight::{FlightKey, Piece, Spare};
 use crate::retry::Tries;
 use crate::time::Tick;
 
@@ -20,7 +20,7 @@ impl<T> Core<T> {
     pub(super) fn judge_pulled(&self, key: FlightKey, is_done: bool, tries: Tries) {
         let end = if is_done { End::Ok } else { End::Retry };
         let at = self.now();
-        if let Left::Some(piece) = self.judge(key, end, at, None, None, &mut Vec::new()) {
+        if let Left::Some(piece) = self.judge(key, end, at, None, None, &mut Spare::new(0)) {
             let mut locked = self.gate.lock();
             let hangar = &mut locked.desk().rest;
             if hangar.flights.get_mut(key).is_some() {

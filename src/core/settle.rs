@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::patience::Patience;
 use super::{Core, Hangar};
 use crate::error::LossReason;
-use crate::flight::{Failed, FlightKey, Mark, Phase, Piece, Seqs, Sorted, Unmarked};
+use crate::flight::{Cargo, Failed, Fates, FlightKey, Mark, Phase, Piece, Seqs, Sorted, Spare, Unmarked};
 use crate::gate::Locked;
 use crate::ledger::{Flushes, Outcome};
 use crate::pace::{self, Pace, Sample};
@@ -39,22 +39,26 @@ pub(crate) enum End {
     Cancelled,
 }
 
-/// What is to be dropped, and lost, outside the lock.
-struct Settled<T> {
-    delivered: Vec<T>,
-    failed: Vec<Failed<T>>,
+/// What was settled, to be dropped, and lost, outside the lock.
+enum Settled<T> {
+    Nothing,
+    /// All of the batch is delivered; what has come home of it.
+    All(Option<Box<Cargo<T>>>),
+    Some {
+        delivered: Vec<T>,
+        failed: Vec<Failed<T>>,
+    },
 }
 
 impl<T> Core<T> {
     /// A guard was dropped: its batch comes home. If it was done, what is not marked is delivered.
-    pub(crate) fn land(&self, key: FlightKey, items: Vec<T>, marks: Vec<Mark>, is_done: bool, tries: Tries) {
+    pub(crate) fn land(&self, key: FlightKey, mut cargo: Box<Cargo<T>>, is_done: bool) {
         let mut locked = self.gate.lock();
         let flights = &mut locked.desk().rest.flights;
-        let phase = flights.get_mut(key).map(|flight| flight.phase);
-        match phase {
-            Some(Phase::Out) => {
-                let Some(flight) = flights.get_mut(key) else { return };
-                (flight.phase, flight.items, flight.marks) = (Phase::Home, items, marks);
+        let phase = match flights.get_mut(key) {
+            Some(flight) if flight.phase == Phase::Out => {
+                let tries = if self.is_pulled { mem::take(cargo.tries.get_mut()) } else { Tries::default() };
+                (flight.phase, flight.cargo) = (Phase::Home, Some(cargo));
                 flight.is_ok |= is_done;
                 // Its attempt is over already: the flusher waits for it.
                 if flight.is_counted {
@@ -64,21 +68,19 @@ impl<T> Core<T> {
                 if self.is_pulled {
                     self.judge_pulled(key, is_done, tries);
                 }
+                return;
             }
-            Some(Phase::AbandonedOut) => {
-                flights.remove(key);
-                drop(locked);
-                // They were counted when drain's deadline passed.
-                self.lose_all(items, LossReason::Abandoned, None);
-                self.drop_items(marks);
-            }
-            Some(Phase::DeliveredOut | Phase::Home) | None => {
-                flights.remove(key);
-                drop(locked);
-                self.drop_items(items);
-                self.drop_items(marks);
-            }
+            flight => flight.map(|flight| flight.phase),
+        };
+        flights.remove(key);
+        drop(locked);
+        let Cargo { items, marks, .. } = *cargo;
+        match phase {
+            // They were counted when drain's deadline passed.
+            Some(Phase::AbandonedOut) => self.lose_all(items, LossReason::Abandoned, None),
+            _ => self.drop_items(items),
         }
+        self.drop_items(marks);
     }
 
     /// Settles what an attempt has settled. `error` is what items that were moved out have failed with. If nothing is left of the
@@ -90,34 +92,35 @@ impl<T> Core<T> {
         now: Tick,
         error: Option<&SharedError>,
         report: Option<(&mut dyn Pace, Sample)>,
-        spare: &mut Vec<T>,
+        spare: &mut Spare<T>,
     ) -> Left {
         let mut locked = self.gate.lock_at(now);
         if mem::needs_drop::<T>() && end == End::Ok {
-            let delivered = locked.take_delivered(key);
-            if !delivered.is_empty() {
+            if let Some(delivered) = locked.take_delivered(key) {
                 drop(locked);
                 self.recycle(delivered, spare);
                 locked = self.gate.lock();
             }
         }
         let (left, settled) = self.settle_attempt(&mut locked, key, end, now, error);
-        if settled.is_some() {
+        if !matches!(settled, Settled::Nothing) {
             locked.wind_up();
         }
         if let (Left::Nothing, Some((pace, sample))) = (&left, report) {
             locked.tell_pace(pace, now, sample);
         }
-        let Some(Settled { delivered, failed }) = settled else { return left };
         self.apply(locked.leave());
-        self.recycle(delivered, spare);
-        if !failed.is_empty() {
-            self.lose_failed(failed, error);
+        match settled {
+            Settled::Nothing | Settled::All(None) => {}
+            Settled::All(Some(cargo)) => self.recycle(cargo, spare),
+            Settled::Some { delivered, failed } => {
+                self.drop_items(delivered);
+                self.lose_failed(failed, error);
+            }
         }
         left
     }
 
-    /// `None` if nothing could be settled.
     #[inline(always)]
     fn settle_attempt(
         &self,
@@ -126,12 +129,12 @@ impl<T> Core<T> {
         end: End,
         now: Tick,
         error: Option<&SharedError>,
-    ) -> (Left, Option<Settled<T>>) {
+    ) -> (Left, Settled<T>) {
         let desk = locked.desk();
-        let Some(flight) = desk.rest.flights.get_mut(key) else { return (Left::Nothing, None) };
+        let Some(flight) = desk.rest.flights.get_mut(key) else { return (Left::Nothing, Settled::Nothing) };
         let took = flight.took(now);
         if matches!(flight.phase, Phase::DeliveredOut | Phase::AbandonedOut) {
-            return (Left::Nothing, None);
+            return (Left::Nothing, Settled::Nothing);
         }
         if !mem::replace(&mut flight.is_counted, true) {
             *end.counter(&mut desk.ledger.flushes) += 1;
@@ -144,16 +147,18 @@ impl<T> Core<T> {
         let is_ok = end == End::Ok || flight.is_ok;
         if !is_home && (!is_ok || flight.is_judged) {
             flight.is_ok = is_ok;
-            return (Left::NotHome, None);
+            return (Left::NotHome, Settled::Nothing);
         }
         flight.is_ok = false;
-        let sorted = flight.sort(if is_ok { Unmarked::Delivered } else { Unmarked::Left });
-        let Sorted { delivered, delivered_items, failed, left, left_items } = sorted;
+        let (delivered, settled) = match flight.sort(if is_ok { Unmarked::Delivered } else { Unmarked::Left }) {
+            Fates::Delivered(cargo) => (mem::replace(&mut flight.seqs, Seqs::NONE), Settled::All(cargo)),
+            Fates::Left => (Seqs::NONE, Settled::Some { delivered: Vec::new(), failed: Vec::new() }),
+            Fates::Sorted(Sorted { delivered, delivered_items, failed }) => {
+                (delivered, Settled::Some { delivered: delivered_items, failed })
+            }
+        };
         let mut remains = Left::Nothing;
-        if left.len() > 0 {
-            let changed = delivered.len() > 0 || !failed.is_empty();
-            flight.id = if changed { flight.id.part_of(left.get(0)) } else { flight.id };
-            (flight.seqs, flight.items) = (left, left_items);
+        if flight.seqs.len() > 0 {
             remains = Left::Some(flight.piece(key));
         } else {
             desk.rest.diary.meters.settled(flight.age(now));
@@ -163,12 +168,13 @@ impl<T> Core<T> {
                 flight.phase = Phase::DeliveredOut;
             }
         }
+        let failed: &[_] = if let Settled::Some { failed, .. } = &settled { failed } else { &[] };
         settle_runs(locked, &delivered, Outcome::Delivered, None);
-        settle_failed(locked, &failed, error);
+        settle_failed(locked, failed, error);
         if is_ok {
             self.note_drained(locked, now, took, delivered.len() + failed.len());
         }
-        (remains, Some(Settled { delivered: delivered_items, failed }))
+        (remains, settled)
     }
 
     /// `error` is what those have failed with that have no error of their own.
@@ -190,7 +196,7 @@ impl<T> Core<T> {
         settle_runs(&mut locked, &flight.seqs, Outcome::Failed, Some(error));
         locked.desk().rest.drain_rate.note_failed(flight.seqs.len() as u64);
         self.apply(locked.finish());
-        self.lose_all(flight.items, LossReason::Failed, Some(error));
+        self.lose_all(flight.cargo.into_iter().flat_map(|cargo| cargo.items), LossReason::Failed, Some(error));
     }
 
     /// The final verdict on a batch that is at home, unless it is halved to find out which item is to blame.
@@ -246,11 +252,10 @@ impl<T> Core<T> {
     }
 
     /// Drops delivered items, and keeps their memory for the next batch.
-    fn recycle(&self, mut items: Vec<T>, spare: &mut Vec<T>) {
-        self.drop_in_place(&mut items);
-        if items.capacity() > spare.capacity() {
-            *spare = items;
-        }
+    fn recycle(&self, mut cargo: Box<Cargo<T>>, spare: &mut Spare<T>) {
+        self.drop_in_place(&mut cargo.items);
+        cargo.marks.clear();
+        spare.keep(cargo);
     }
 }
 
@@ -299,14 +304,12 @@ impl<T> Locked<'_, T, Hangar<T>> {
     /// The items of a batch at home that its sink has taken in whole. They are dropped before their room is given free, so
     /// that nothing is alive beyond the bound; the batch counts as in flight until then, and as delivered if the end comes
     /// in between.
-    fn take_delivered(&mut self, key: FlightKey) -> Vec<T> {
-        let Some(flight) = self.desk().rest.flights.get_mut(key) else { return Vec::new() };
+    fn take_delivered(&mut self, key: FlightKey) -> Option<Box<Cargo<T>>> {
+        let flight = self.desk().rest.flights.get_mut(key).filter(|flight| flight.phase == Phase::Home)?;
         let is_delivered = |mark: &Mark| matches!(mark, Mark::None | Mark::Delivered);
-        if flight.phase != Phase::Home || !flight.marks.iter().all(is_delivered) {
-            return Vec::new();
-        }
+        let cargo = flight.cargo.take_if(|cargo| !cargo.items.is_empty() && cargo.marks.iter().all(is_delivered))?;
         flight.is_ok = true;
-        mem::take(&mut flight.items)
+        Some(cargo)
     }
 
     /// How a call went, for the pace, and what it has decided for who asks.

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, Hangar};
-use crate::batch::{Batch, BatchId, Parts};
-use crate::flight::{Flight, FlightKey, Phase, Piece, Seqs};
-use crate::gate::Locked;
+use crate::batch::{Batch, BatchId};
+use crate::flight::{Flight, FlightKey, Phase, Piece, Seqs, Spare};
+use crate::gate::{Figures, Locked};
 use crate::pace::{Again, FlushReason, Pace, Plan, Sample, View};
 use crate::retry::Due;
 use crate::time::{Tick, sooner};
 
 /// What the flusher does next.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+#[derive(Debug)]
+pub(crate) enum Step<T> {
     /// Send this new batch.
-    Launch(Piece),
+    Launch(Piece, Launch<T>),
     /// Send the first of the batches that are to be sent again, up to so many items of it.
     Resend(u64),
     /// Sleep until the moment, or the bell.
@@ -27,6 +27,14 @@ pub(crate) enum Step {
     Drained,
     /// Drain's deadline has passed.
     Expired,
+}
+
+/// A batch that leaves for one attempt.
+#[derive(Debug)]
+pub(crate) struct Launch<T> {
+    pub(crate) batch: Batch<T>,
+    /// How long it may take; `Duration::MAX` means for ever.
+    pub(crate) limit: Duration,
 }
 
 /// What the flusher has under way.
@@ -47,7 +55,7 @@ impl Work {
 
 impl<T> Core<T> {
     /// What the end makes of the flusher's next step, or drain's deadline if there is no end yet.
-    pub(crate) fn end(&self) -> Result<Step, Option<Tick>> {
+    pub(crate) fn end(&self) -> Result<Step<T>, Option<Tick>> {
         let now = self.now();
         let mut locked = self.gate.lock();
         let ending = &locked.desk().rest.ending;
@@ -55,31 +63,34 @@ impl<T> Core<T> {
     }
 
     /// Decides what the flusher does next, and takes the batch if there is a new one to send.
-    pub(crate) fn step(&self, now: Tick, pace: &mut dyn Pace, work: &Work, spare: &mut Vec<T>) -> Step {
+    pub(crate) fn step(self: &Arc<Self>, now: Tick, pace: &mut dyn Pace, work: &Work, spare: &mut Spare<T>) -> Step<T> {
+        let mut expired = Vec::new();
         let mut locked = self.gate.lock_at(now);
-        let step = self.step_locked(&mut locked, now, pace, work, spare);
-        let is_taken = matches!(step, Step::Launch(_));
+        let step = self.step_locked(&mut locked, now, pace, work, (spare, &mut expired));
+        let is_taken = matches!(step, Step::Launch(..));
         self.apply(if is_taken { locked.finish_taking() } else { locked.finish() });
-        self.lose_expired(spare);
+        self.lose_expired(expired);
         step
     }
 
     fn step_locked(
-        &self,
+        self: &Arc<Self>,
         locked: &mut Locked<'_, T, Hangar<T>>,
         now: Tick,
         pace: &mut dyn Pace,
         work: &Work,
-        spare: &mut Vec<T>,
-    ) -> Step {
+        (spare, expired): (&mut Spare<T>, &mut Vec<T>),
+    ) -> Step<T> {
         if let Some(step) = locked.desk().rest.ending.step(now) {
             return step;
         }
-        if locked.is_drained() {
+        let figures = locked.figures();
+        if figures.is_drained() {
             return Step::Drained;
         }
-        locked.stamp(now);
-        match self.plan(locked, now, pace, work) {
+        locked.stamp(figures.end, now);
+        let view = self.view(locked, &figures, work);
+        match self.plan(locked, now, pace, &view) {
             Plan::Resend { most } if work.again.is_some() => Step::Resend(most.max(1)),
             // There is nothing to send again: it is asked anew.
             Plan::Resend { .. } => Step::Yield,
@@ -90,11 +101,8 @@ impl<T> Core<T> {
             {
                 Step::Yield
             }
-            Plan::Take { .. } if locked.shed(now, spare) => Step::Yield,
-            Plan::Take { most, reason } => match self.take_batch(locked, now, (most, reason), mem::take(spare)) {
-                Some(piece) => Step::Launch(piece),
-                None => Step::Yield,
-            },
+            Plan::Take { .. } if locked.shed(now, expired) => Step::Yield,
+            Plan::Take { most, reason } => self.take_batch(locked, now, &view, (most, reason), spare),
             // What somebody waits for, or the state goes by, may be less as soon as it is written.
             Plan::Sleep { .. } if locked.is_unsettled() => Step::Yield,
             Plan::Sleep { items, until } => {
@@ -110,17 +118,16 @@ impl<T> Core<T> {
     }
 
     /// What the pace says, unless the sink has asked for a pause, or a batch has left without items that were meant for it.
-    fn plan(&self, locked: &mut Locked<'_, T, Hangar<T>>, now: Tick, pace: &mut dyn Pace, work: &Work) -> Plan {
+    fn plan(&self, locked: &mut Locked<'_, T, Hangar<T>>, now: Tick, pace: &mut dyn Pace, view: &View) -> Plan {
         if let Some(Due(until)) = locked.desk().rest.pause {
             if until.is_none_or(|until| until > now) {
                 // The first item is to be noticed all the same: its age, the figures, the health.
-                let items = (locked.figures().buffered == 0).then_some(1);
+                let items = (view.buffered == 0).then_some(1);
                 return Plan::Sleep { items, until };
             }
         }
-        let view = self.view(locked, work);
         let promised = locked.desk().rest.promised;
-        match pace.plan(now, &view) {
+        match pace.plan(now, view) {
             // One that may not send, for the gate or the slots, says so by naming no items.
             Plan::Sleep { items: Some(_), .. }
                 if view.buffered > 0 && locked.taken() < promised.0 && !view.is_paused && view.again.is_none() =>
@@ -131,8 +138,7 @@ impl<T> Core<T> {
         }
     }
 
-    fn view(&self, locked: &mut Locked<'_, T, Hangar<T>>, work: &Work) -> View {
-        let figures = locked.figures();
+    fn view(&self, locked: &mut Locked<'_, T, Hangar<T>>, figures: &Figures, work: &Work) -> View {
         let (_, waiting) = locked.waiting();
         let taken = locked.taken();
         let hangar = &locked.desk().rest;
@@ -156,21 +162,23 @@ impl<T> Core<T> {
         }
     }
 
-    /// `None` if the oldest claim is not written yet.
+    /// `Yield` if the oldest claim is not written yet.
     fn take_batch(
-        &self,
+        self: &Arc<Self>,
         locked: &mut Locked<'_, T, Hangar<T>>,
         now: Tick,
+        view: &View,
         (most, reason): (u64, FlushReason),
-        mut items: Vec<T>,
-    ) -> Option<Piece> {
+        spare: &mut Spare<T>,
+    ) -> Step<T> {
         let first = locked.taken();
-        let wanted = locked.figures().buffered.min(most);
-        let oldest = locked.oldest();
-        let (count, is_cut) = locked.take_batch(most as usize, &mut items);
+        let wanted = view.buffered.min(most);
+        let mut cargo = spare.take();
+        let (count, is_cut) = locked.take_batch(most as usize, &mut cargo.items);
         let count = count as u64;
         if count == 0 {
-            return None;
+            spare.keep(cargo);
+            return Step::Yield;
         }
         let born = locked.born(&(first..first + count));
         locked.note_taken(now, first + count - 1);
@@ -178,17 +186,15 @@ impl<T> Core<T> {
         if count < wanted && !is_cut {
             desk.rest.promised = (first + wanted, reason);
         }
-        let lost_before = desk.ledger.untold();
+        (cargo.reason, cargo.lost_before) = (reason, desk.ledger.untold());
         let key = desk.rest.flights.insert(Flight {
             id: BatchId::new(self.nonce, first),
             seqs: Seqs::Run(first..first + count),
             phase: Phase::Home,
-            items,
-            marks: Vec::new(),
+            cargo: Some(cargo),
             attempts: 0,
             reason,
-            lost_before,
-            oldest,
+            oldest: view.oldest,
             born,
             started: None,
             extra: Duration::ZERO,
@@ -196,39 +202,31 @@ impl<T> Core<T> {
             is_judged: false,
             is_ok: false,
         });
-        Some(Piece { key, first, items: count })
+        match self.depart(locked, key, now) {
+            Some(launch) => Step::Launch(Piece { key, first, items: count }, launch),
+            None => Step::Yield,
+        }
     }
 
-    /// Hands a batch that is at home to a guard, for one attempt, which may take so long; `Duration::MAX` means for ever.
-    pub(crate) fn launch(self: &Arc<Self>, key: FlightKey, now: Tick) -> Option<(Batch<T>, Duration)> {
+    /// Hands a batch that is at home to a guard, for another attempt.
+    pub(crate) fn launch(self: &Arc<Self>, key: FlightKey, now: Tick) -> Option<Launch<T>> {
         let mut locked = self.gate.lock();
         if let Some(expired) = locked.shed_from(key, now) {
             locked = self.lose_between(locked, expired);
         }
+        self.depart(&mut locked, key, now)
+    }
+
+    fn depart(self: &Arc<Self>, locked: &mut Locked<'_, T, Hangar<T>>, key: FlightKey, now: Tick) -> Option<Launch<T>> {
+        let flight = locked.desk().rest.flights.get_mut(key)?;
+        let is_again = flight.attempts > 0;
+        let mut cargo = flight.depart(now)?;
+        let count = cargo.seqs.len();
+        locked.weights((0..count).map(|i| cargo.seqs.get(i)), &mut cargo.weights);
         let desk = locked.desk();
-        let flight = desk.rest.flights.get_mut(key).filter(|flight| flight.phase == Phase::Home)?;
-        if flight.attempts > 0 {
-            desk.ledger.retried += flight.seqs.len() as u64;
-        }
-        flight.attempts = flight.attempts.saturating_add(1);
-        flight.phase = Phase::Out;
-        flight.started = Some(now);
-        flight.extra = Duration::ZERO;
-        let seqs = flight.seqs.clone();
-        (flight.is_counted, flight.is_judged, flight.is_ok) = (false, false, false);
-        let parts = Parts {
-            id: flight.id,
-            items: mem::take(&mut flight.items),
-            marks: Vec::new(),
-            attempt: flight.attempts,
-            reason: flight.reason,
-            lost_before: flight.lost_before,
-            weights: locked.weights((0..seqs.len()).map(|i| seqs.get(i))),
-            seqs,
-        };
-        let flush_timeout = locked.desk().rest.settings.flush_timeout;
-        drop(locked);
-        Some((Batch::new(Arc::clone(self), key, parts), flush_timeout))
+        desk.ledger.retried += if is_again { count as u64 } else { 0 };
+        let limit = desk.rest.settings.flush_timeout;
+        Some(Launch { batch: Batch::new(Arc::clone(self), key, cargo), limit })
     }
 
     /// The extra time that an attempt has been given.
@@ -326,11 +324,11 @@ mod tests {
 
     #[test]
     fn the_flusher_does_not_sleep_while_something_on_its_way_may_be_lighter_than_it_counts() {
-        let core = weighed();
+        let core = Arc::new(weighed());
         core.pause(true);
         let place = claimed(&core);
-        let step = || core.step(core.now(), &mut Fixed, &Work::NONE, &mut Vec::new());
-        assert_eq!(step(), Step::Yield);
+        let step = || core.step(core.now(), &mut Fixed, &Work::NONE, &mut Spare::new(0));
+        assert!(matches!(step(), Step::Yield));
         place.fill(0);
         assert!(matches!(step(), Step::Sleep(_)));
     }

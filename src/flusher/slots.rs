@@ -12,8 +12,7 @@ use pin_project_lite::pin_project;
 
 use super::wakes::Wakes;
 use super::{Call, Ended};
-use crate::core::Core;
-use crate::flight::FlightKey;
+use crate::batch::Batch;
 use crate::panics::catch;
 use crate::retry::Tries;
 use crate::sink::BatchSink;
@@ -21,8 +20,8 @@ use crate::sync::Mutex;
 use crate::time::Tick;
 
 /// All slots of a flusher. What they need is allocated once.
-pub(super) struct Slots {
-    slots: Vec<Slot>,
+pub(super) struct Slots<T> {
+    slots: Vec<Slot<T>>,
     /// Slots without a call.
     free: Vec<usize>,
     /// Slots that are to be polled, each once, in turn.
@@ -30,46 +29,41 @@ pub(super) struct Slots {
     wakes: Arc<Wakes>,
 }
 
-struct Slot {
+struct Slot<T> {
     /// Makes each call that comes in the mail, and never ends.
     run: Pin<Box<dyn Future<Output = ()> + Send>>,
-    mail: Arc<Mutex<Mail>>,
+    mail: Arc<Mutex<Mail<T>>>,
     waker: Waker,
     /// It stands in the queue of those to be polled.
     is_ready: bool,
     call: Option<Call>,
 }
 
-/// Between a slot and its block. The batch itself goes no way round: the block fetches it.
-#[derive(Default)]
-struct Mail {
-    /// The next call, and when it begins.
-    next: Option<(FlightKey, Tick)>,
-    /// How long the call may take.
-    limit: Duration,
-    /// Its time is over.
+/// Between a slot and its block.
+struct Mail<T> {
+    /// For the next call.
+    next: Option<Batch<T>>,
+    /// The time of the call is over.
     is_cut: bool,
     ended: Option<Ended>,
 }
 
-impl Slots {
+impl<T: Send + 'static> Slots<T> {
     /// A slot for each of the sinks, at most [`MAX_CONCURRENCY`](super::MAX_CONCURRENCY).
-    pub(super) fn new<T, S>(core: &Arc<Core<T>>, sinks: Vec<S>) -> Self
-    where
-        T: Send + 'static,
-        S: BatchSink<T> + 'static,
-    {
+    pub(super) fn new<S: BatchSink<T> + 'static>(sinks: Vec<S>) -> Self {
         let wakes = Arc::<Wakes>::default();
         let slot = |(i, sink)| {
-            let mail = Arc::<Mutex<Mail>>::default();
-            let run = Box::pin(run(Arc::clone(core), sink, Arc::clone(&mail)));
+            let mail = Arc::new(Mutex::new(Mail { next: None, is_cut: false, ended: None }));
+            let run = Box::pin(run(sink, Arc::clone(&mail)));
             Slot { run, mail, waker: wakes.waker(i), is_ready: false, call: None }
         };
         let slots: Vec<_> = sinks.into_iter().enumerate().map(slot).collect();
         let (free, ready) = ((0..slots.len()).rev().collect(), VecDeque::with_capacity(slots.len()));
         Self { slots, free, ready, wakes }
     }
+}
 
+impl<T> Slots<T> {
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -80,13 +74,12 @@ impl Slots {
     }
 
     /// Begins a call, if a slot is free; it is polled when the slots are.
-    pub(super) fn begin(&mut self, call: Call) {
+    pub(super) fn begin(&mut self, call: Call, batch: Batch<T>) {
         let Some(index) = self.free.pop() else { return };
         if let Some(slot) = self.slots.get_mut(index) {
-            let mut mail = slot.mail.lock();
-            (mail.next, mail.is_cut) = (Some((call.attempt.piece.key, call.started)), false);
-            drop(mail);
             slot.call = Some(call);
+            let mut mail = slot.mail.lock();
+            (mail.next, mail.is_cut) = (Some(batch), false);
         }
         self.make_ready(index);
     }
@@ -105,8 +98,7 @@ impl Slots {
             slot.is_ready = false;
             let Some(call) = slot.call.as_mut().filter(|call| call.ended.is_none()) else { continue };
             let _ = slot.run.as_mut().poll(&mut Context::from_waker(&slot.waker));
-            let mut mail = slot.mail.lock();
-            (call.limit, call.ended) = (mail.limit, mail.ended.take());
+            call.ended = slot.mail.lock().ended.take();
             if call.ended.is_some() {
                 return Poll::Ready(index);
             }
@@ -157,14 +149,14 @@ impl Slots {
     }
 }
 
-fn make_ready(slots: &mut [Slot], ready: &mut VecDeque<usize>, index: usize) {
+fn make_ready<T>(slots: &mut [Slot<T>], ready: &mut VecDeque<usize>, index: usize) {
     let Some(slot) = slots.get_mut(index) else { return };
     if !mem::replace(&mut slot.is_ready, true) {
         ready.push_back(index);
     }
 }
 
-impl Drop for Slots {
+impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
         // The destructors of the sinks are the users', and one that panics spares the others.
         for slot in self.slots.drain(..) {
@@ -174,30 +166,22 @@ impl Drop for Slots {
 }
 
 /// Calls the sink with each batch that comes in the mail.
-async fn run<T, S: BatchSink<T>>(core: Arc<Core<T>>, mut sink: S, mail: Arc<Mutex<Mail>>) {
+async fn run<T, S: BatchSink<T>>(mut sink: S, mail: Arc<Mutex<Mail<T>>>) {
     let mut ended = None;
     loop {
-        let (key, started) = poll_fn(|_| mail.lock().exchange(ended.take())).await;
-        ended = Some(call(&core, &mut sink, key, started, &mail).await);
+        let batch = poll_fn(|_| mail.lock().exchange(ended.take())).await;
+        ended = Some(call(&mut sink, batch, &mail).await);
     }
 }
 
 /// One call of the sink, with its panics caught.
-async fn call<T, S: BatchSink<T>>(
-    core: &Arc<Core<T>>,
-    sink: &mut S,
-    key: FlightKey,
-    started: Tick,
-    mail: &Mutex<Mail>,
-) -> Ended {
-    // It was settled meanwhile if the end came, or if all of it was too old by now.
-    let Some((batch, limit)) = core.launch(key, started) else { return Ended::Cancelled };
+async fn call<T, S: BatchSink<T>>(sink: &mut S, batch: Batch<T>, mail: &Mutex<Mail<T>>) -> Ended {
     let Some(answer) = catch(|| sink.flush(batch)) else { return Ended::Panicked };
     let mut answer = pin!(Answer { call: Some(answer) });
     let ended = poll_fn(|cx| match catch(|| answer.as_mut().poll(cx)) {
         Some(Poll::Ready(Ok(()))) => Poll::Ready(Ended::Ok),
         Some(Poll::Ready(Err(error))) => Poll::Ready(Ended::Error(error)),
-        Some(Poll::Pending) if mail.lock().goes_on(limit) => Poll::Pending,
+        Some(Poll::Pending) if !mail.lock().is_cut => Poll::Pending,
         Some(Poll::Pending) => Poll::Ready(Ended::TimedOut),
         None => Poll::Ready(Ended::Panicked),
     })
@@ -210,19 +194,13 @@ async fn call<T, S: BatchSink<T>>(
     Ended::Panicked
 }
 
-impl Mail {
-    /// Leaves how the last call has ended, and fetches the next one.
-    fn exchange(&mut self, ended: Option<Ended>) -> Poll<(FlightKey, Tick)> {
+impl<T> Mail<T> {
+    /// Leaves how the last call has ended, and fetches the next batch.
+    fn exchange(&mut self, ended: Option<Ended>) -> Poll<Batch<T>> {
         if ended.is_some() {
             self.ended = ended;
         }
         self.next.take().map_or(Poll::Pending, Poll::Ready)
-    }
-
-    /// The call is not over; whether it may go on.
-    fn goes_on(&mut self, limit: Duration) -> bool {
-        self.limit = limit;
-        !self.is_cut
     }
 }
 

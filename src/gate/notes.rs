@@ -9,9 +9,8 @@ use crate::state::State;
 use crate::time::Tick;
 
 impl<T, R> Locked<'_, T, R> {
-    /// Notes that whatever comes from here on comes at `now` or later.
-    pub(crate) fn stamp(&mut self, now: Tick) {
-        let next = self.head.taken_total() + self.head.buffered(self.head.tail_exact());
+    /// Notes that whatever comes behind `next`, where this section has seen the end of the items, comes at `now` or later.
+    pub(crate) fn stamp(&mut self, next: u64, now: Tick) {
         // Nothing younger than the largest age may be shed, and what came while this section waited for the lock came after
         // `now`: so the time is asked again, after the look.
         let by = if self.head.is_aging { self.gate.clock.now() } else { now };

@@ -43,7 +43,8 @@ impl Rig {
         let mut locked = self.gate.lock();
         let first = locked.taken();
         let positions = first..first + locked.figures().buffered;
-        let weights = locked.weights(positions);
+        let mut weights = Vec::new();
+        locked.weights(positions, &mut weights);
         drop(locked);
         self.empty().into_iter().enumerate().map(|(i, item)| (item, weights.get(i).copied().unwrap_or(1))).collect()
     }
