@@ -376,7 +376,7 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// **More than one gives up order between batches.** Within a batch the items are in order, and batches leave in order, but
     /// a later one may be settled before an earlier one; a batch that is sent again comes after others that were sent
-    /// meanwhile. With `n = 1` it is [`spawn`](Self::spawn). All calls run in the one task of the flusher, so a sink that
+    /// meanwhile, and several go as their schedules have it. With `n = 1` it is [`spawn`](Self::spawn). All calls run in the one task of the flusher, so a sink that
     /// blocks its thread blocks the others, too.
     ///
     /// A sink that fails is left in peace: no batch leaves before the moment that [`retry`](Self::retry) gives, and after

@@ -164,7 +164,7 @@ struct Loop<T> {
     pace: Box<dyn Pace>,
     retries: Retries,
     slots: Slots<T>,
-    /// The batches to send again, by position.
+    /// The batches to send again: with one slot by position, with several by when they are due.
     again: VecDeque<(Due, Attempt)>,
     /// Slots whose calls have ended while their batch is not home, in that order.
     kept: Vec<usize>,
@@ -424,7 +424,11 @@ impl<T: Send> Loop<T> {
     }
 
     fn enqueue(&mut self, due: Due, attempt: Attempt) {
-        let at = self.again.partition_point(|(_, other)| other.piece.first < attempt.piece.first);
+        // One slot keeps the order of the items; on several each batch goes when it is due.
+        let has_order = self.slots.len() == 1;
+        let rank = |due: Due, attempt: &Attempt| (if has_order { Due(None) } else { due }, attempt.piece.first);
+        let own = rank(due, &attempt);
+        let at = self.again.partition_point(|(due, other)| rank(*due, other) < own);
         self.again.insert(at, (due, attempt));
     }
 

@@ -5,7 +5,7 @@
 mod support;
 
 use std::future::{Future, pending, ready};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -216,6 +216,30 @@ fn a_call_that_asks_for_more_time_in_its_last_moment_gets_it() {
         assert!(c.flush().await.all_delivered());
         let flushes = c.snapshot().flushes;
         assert_eq!((flushes.ok, flushes.timed_out), (2, 0));
+    });
+}
+
+#[test]
+fn a_batch_that_is_due_waits_for_no_other_that_is_not() {
+    paused(|| async {
+        let failures = Arc::new(AtomicUsize::new(0));
+        let sink = move |mut batch: Batch<u64>| {
+            let is_bad = batch[0] == 0 || failures.fetch_add(1, Ordering::Relaxed) == 0;
+            if is_bad {
+                batch.retry(0);
+            }
+            drop(batch);
+            ready(Ok(()))
+        };
+        let retry = Retry::exponential(ms(50), secs(10)).without_jitter();
+        let builder = BackpressureController::builder(10).max_batch(1).retry(retry);
+        let c = builder.spawn_concurrent(2, Shared(Arc::new(Mutex::new(sink)))).unwrap();
+        c.push(0).await.unwrap();
+        // Its next attempt is due in almost six seconds.
+        sleep(secs(7)).await;
+        let pushed = Instant::now();
+        c.push_tracked(1).await.unwrap().await;
+        assert!(pushed.elapsed() < ms(200), "{:?}", pushed.elapsed());
     });
 }
 

@@ -416,9 +416,16 @@ impl Oracle {
         self.flights.iter().filter(|flight| !matches!(flight.phase, Phase::Due(_))).count()
     }
 
-    /// The first of the batches that are to be sent again: no other one leaves before it.
+    /// The first of the batches that are to be sent again: no other one leaves before it. One call at a time keeps the order
+    /// of the items; with several each goes when it is due.
     pub fn first_due(&self) -> Option<usize> {
-        self.flights.iter().position(|flight| matches!(flight.phase, Phase::Due(_)))
+        let due = |(index, flight): (usize, &Flight)| match flight.phase {
+            // Never comes last.
+            Phase::Due(at) if self.config.slots > 1 => Some((at.unwrap_or(u64::MAX), index)),
+            Phase::Due(_) => Some((0, index)),
+            _ => None,
+        };
+        self.flights.iter().enumerate().filter_map(due).min().map(|(_, index)| index)
     }
 
     /// The batch that begins there.

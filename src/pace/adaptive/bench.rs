@@ -401,7 +401,10 @@ impl Sim {
         } else {
             let due = self.retry.next(&mut job.tries, now, Duration::ZERO, &mut self.jitter).unwrap();
             // By position.
-            let place = self.again.partition_point(|(_, other)| other.chunks.front() < job.chunks.front());
+            let has_order = self.setup.slots == 1;
+            let rank = |due: Due, job: &Job| (if has_order { Due(None) } else { due }, job.chunks.front().copied());
+            let own = rank(due, &job);
+            let place = self.again.partition_point(|(due, other)| rank(*due, other) < own);
             self.again.insert(place, (due, job));
             match event {
                 Event::TimedOut(_) => Outcome::TimedOut { until: due.0 },
