@@ -537,7 +537,8 @@ impl Ended {
             Self::Error(error) => match error.verdict {
                 Verdict::Retry => Outcome::Failed { until },
                 Verdict::Throttled(after) => Outcome::Throttled(after),
-                Verdict::TooLarge | Verdict::Permanent => Outcome::Void,
+                Verdict::TooLarge => Outcome::TooLarge,
+                Verdict::Permanent => Outcome::Void,
             },
         }
     }

@@ -170,7 +170,9 @@ pub(crate) enum Outcome {
     TimedOut {
         until: Option<Tick>,
     },
-    /// It says nothing of the sink: a batch that was too large, a poisoned one, a drain that is over.
+    /// The batch had more than the sink takes, or an item of it was.
+    TooLarge,
+    /// It says nothing of the sink: a poisoned batch, a drain that is over.
     Void,
 }
 

@@ -141,6 +141,63 @@ fn slots_that_bring_something_are_used() {
     });
 }
 
+/// A call takes 5 ms. Counts the calls, and those that it refuses.
+async fn write_or_refuse(
+    batch: Batch<u64>,
+    calls: Arc<Mutex<(usize, usize)>>,
+    is_too_large: impl Fn(&[u64]) -> bool,
+) -> Result<(), FlushError> {
+    sleep(ms(5)).await;
+    let is_refused = is_too_large(&batch);
+    let mut calls = calls.lock().unwrap();
+    *calls = (calls.0 + 1, calls.1 + usize::from(is_refused));
+    if is_refused { Err(FlushError::too_large("413")) } else { Ok(()) }
+}
+
+#[test]
+fn a_sink_that_refuses_large_batches_is_hardly_asked_for_them() {
+    for slots in [1, 4] {
+        paused_for(secs(60), move || async move {
+            let calls = Arc::<Mutex<_>>::default();
+            let log = Arc::clone(&calls);
+            let sink = move |batch| write_or_refuse(batch, Arc::clone(&log), |batch| batch.len() > 137);
+            let c = builder(20_000).spawn_concurrent(slots, sink).unwrap();
+            feed(&c);
+            sleep(SEC).await;
+            assert!(reasons(&c).contains(&DecisionReason::TooLarge), "{}", c.explain());
+            sleep(secs(9)).await;
+            let (all, refused) = *calls.lock().unwrap();
+            assert!(refused * 25 < all, "{refused} of {all} calls: {}", c.explain());
+            assert!((124..=137).contains(&c.explain().batch_limit), "{}", c.explain());
+            let rate = c.snapshot().delivered / 10;
+            assert!(rate > 20_000, "{rate}/s");
+            assert_eq!(c.snapshot().failed, 0);
+        });
+    }
+}
+
+#[test]
+fn an_item_that_is_too_large_leaves_the_batch_as_it_is() {
+    for slots in [1, 4] {
+        paused_for(secs(60), move || async move {
+            let delivered = |has_bad: bool| async move {
+                let is_bad = move |batch: &[u64]| has_bad && batch.contains(&999);
+                let sink = move |batch| write_or_refuse(batch, Arc::default(), is_bad);
+                let c = builder(20_000).max_batch(1000).spawn_concurrent(slots, sink).unwrap();
+                let producer = c.clone();
+                tokio::spawn(async move { while producer.push_all(0..50_001).await.is_ok() {} });
+                sleep(secs(6)).await;
+                assert_eq!(c.snapshot().failed > 4, has_bad, "{} {}", c.snapshot().failed, c.explain());
+                (c.snapshot().delivered, c.explain())
+            };
+            let (plain, _) = delivered(false).await;
+            let (with, told) = delivered(true).await;
+            // One of fifty batches takes twenty calls.
+            assert!(with * 2 > plain, "{with} of {plain} on {slots} slots: {told}");
+        });
+    }
+}
+
 #[test]
 fn a_target_out_of_reach_is_told() {
     paused_for(secs(60), || async {

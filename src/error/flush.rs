@@ -39,7 +39,8 @@ impl FlushError {
         Self::new(Verdict::Throttled(after), error)
     }
 
-    /// The batch is too large for the sink: it is split in two. A single item that is too large has failed.
+    /// The batch is too large for the sink: it is split in two. A single item that is too large has failed. A pace that adapts keeps the
+    /// next batches below what was refused, unless as large ones are taken.
     pub fn too_large(error: impl Into<BoxError>) -> Self {
         Self::new(Verdict::TooLarge, error)
     }

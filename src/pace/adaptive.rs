@@ -1,11 +1,12 @@
 //! The pace that adapts: batch, slots and rate follow what the sink does.
 //!
 //! It clocks itself: the end of a call is what releases the next one, so there is no period, and an idle sink is left alone.
-//! Four small loops have a job each (`batch`, `slots`, `throttle`, `gate`), and a change is kept only if it pays.
+//! Small loops have a job each (`batch`, `ceiling`, `slots`, `throttle`, `gate`), and a change is kept only if it pays.
 
 mod batch;
 #[cfg(test)]
 mod bench;
+mod ceiling;
 mod gate;
 #[cfg(test)]
 mod marks;
@@ -17,6 +18,7 @@ mod throttle;
 use std::time::Duration;
 
 use self::batch::Batch;
+use self::ceiling::Ceiling;
 use self::gate::Gate;
 use self::slots::{Slots, Verdict};
 use self::throttle::Throttle;
@@ -32,6 +34,7 @@ use crate::time::{Tick, sooner};
 #[derive(Debug)]
 pub(crate) struct Adaptive {
     batch: Batch,
+    ceiling: Ceiling,
     slots: Slots,
     throttle: Throttle,
     gate: Gate,
@@ -67,6 +70,7 @@ impl Adaptive {
     pub(crate) fn new(initial_batch: u64, aim: Option<Aim>, seed: u64) -> Self {
         Self {
             batch: Batch::new(initial_batch),
+            ceiling: Ceiling::new(),
             slots: Slots::new(),
             throttle: Throttle::new(),
             gate: Gate::new(),
@@ -84,7 +88,7 @@ impl Adaptive {
         if self.aim.replace(aim) != Some(aim) {
             self.batch.forget_all(self.seq);
         }
-        self.batch.bound(view.max_batch.min(view.capacity), self.seq);
+        self.batch.bound(view.max_batch.min(view.capacity).min(self.ceiling.most()), self.seq);
         self.slots.bound(view.slots, &mut self.batch, self.seq);
     }
 
@@ -154,6 +158,7 @@ impl Adaptive {
             self.note(now, DecisionReason::Recovered, log);
         }
         self.throttle.succeeded(now);
+        self.ceiling.taken(items, ticket.is_full);
         let usual = self.latency.unwrap_or(call.latency);
         self.latency = Some(usual + LAST_WEIGHT * (call.latency - usual));
         let target = aim.target_latency.as_secs_f64();
@@ -221,6 +226,13 @@ impl Adaptive {
         self.note(now, if has_timed_out { DecisionReason::TimedOut } else { DecisionReason::Failed }, log);
     }
 
+    fn too_large(&mut self, now: Tick, items: u64, log: &mut Log) {
+        if self.ceiling.refused(items) {
+            self.batch.bound(self.ceiling.most(), self.seq);
+            self.note(now, DecisionReason::TooLarge, log);
+        }
+    }
+
     fn note(&self, at: Tick, reason: DecisionReason, log: &mut Log) {
         let (batch, slots, rate) = (self.batch.items(), self.slots.count(), self.throttle.rate());
         log.note(Decision { at, reason, batch, slots, rate });
@@ -270,6 +282,7 @@ impl Pace for Adaptive {
             Outcome::Ok => self.succeeded(now, sample, aim, log),
             Outcome::Throttled(asked) => self.throttled(now, asked, aim, log),
             Outcome::Failed { until } | Outcome::TimedOut { until } => self.failed(now, until, sample, aim, log),
+            Outcome::TooLarge => self.too_large(now, sample.items, log),
             Outcome::Void => {}
         }
     }

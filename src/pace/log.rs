@@ -30,6 +30,8 @@ pub enum DecisionReason {
     SlotsKept,
     /// It did not, and is taken back.
     SlotsReverted,
+    /// The sink refused a batch as too large: batches stay below that.
+    TooLarge,
     /// The sink asked for less.
     Throttled,
     /// Calls ran into the flush timeout.
@@ -54,6 +56,7 @@ impl DecisionReason {
             Self::SlotsProbe => "slots_probe",
             Self::SlotsKept => "slots_kept",
             Self::SlotsReverted => "slots_reverted",
+            Self::TooLarge => "too_large",
             Self::Throttled => "throttled",
             Self::TimedOut => "timed_out",
             Self::Failed => "failed",

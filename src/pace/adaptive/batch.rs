@@ -18,7 +18,7 @@ use super::Call;
 pub(super) struct Batch {
     /// In `1.0 ..= most`. Its whole part is what a batch has.
     size: f64,
-    most: f64,
+    most: f32,
     /// Calls up to this number say nothing of the size.
     epoch: u64,
     /// Of the logarithms of this epoch's latencies; old ones fade in a long epoch.
@@ -90,7 +90,7 @@ impl Batch {
     pub(super) fn new(initial: u64) -> Self {
         Self {
             size: initial.max(1) as f64,
-            most: f64::MAX,
+            most: f32::MAX,
             epoch: 0,
             sum: 0.0,
             count: 0.0,
@@ -106,10 +106,15 @@ impl Batch {
 
     /// The most items that a batch may have, as of now. Calls up to `seq` began under the old bound.
     pub(super) fn bound(&mut self, most: u64, seq: u64) {
-        self.most = most.max(1) as f64;
-        if self.size > self.most {
-            self.resize(self.most, seq);
+        // Exact: no capacity has more than 24 bits.
+        self.most = most.max(1) as f32;
+        if self.size > self.most() {
+            self.resize(self.most(), seq);
         }
+    }
+
+    fn most(&self) -> f64 {
+        self.most.into()
     }
 
     /// Items, at least 1.
@@ -237,7 +242,7 @@ impl Batch {
             return None;
         }
         self.reference = None;
-        if self.size >= self.most {
+        if self.size >= self.most() {
             return None;
         }
         let step = if self.fast.mean() >= LN_2 { LN_2 } else { self.fast.step(self.noise) };
@@ -305,7 +310,7 @@ impl Batch {
         let is_cheap = here.size > 1.01 * before.size && elasticity(before, here) < CHEAP;
         if is_cheap {
             self.hold = Some(here);
-            if self.size < self.most {
+            if self.size < self.most() {
                 self.set(2.0 * self.size, seq);
                 return Some(DecisionReason::Amortise);
             }
@@ -334,7 +339,7 @@ impl Batch {
     }
 
     fn set(&mut self, size: f64, seq: u64) {
-        self.size = size.clamp(1.0, self.most);
+        self.size = size.clamp(1.0, self.most());
         self.new_epoch(seq);
     }
 }

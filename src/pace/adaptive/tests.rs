@@ -321,8 +321,9 @@ fn extremes_leave_it_within_its_bounds() {
                     Outcome::Throttled(spans[draw(3)]),
                     Outcome::Failed { until: now.after(TARGET) },
                     Outcome::TimedOut { until: Some(now) },
+                    Outcome::TooLarge,
                     Outcome::Void,
-                ][draw(15).saturating_sub(10)];
+                ][draw(16).saturating_sub(10)];
                 let (items, buffered) = (counts[draw(5)], [0, u64::MAX][draw(2)]);
                 let sample = Sample { ticket, items, latency: spans[draw(5)], outcome, buffered, calls };
                 pace.ended(now, &sample, &mut log);
