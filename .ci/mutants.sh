@@ -11,7 +11,7 @@ files=("$@")
 [ "${#files[@]}" -gt 0 ] ||
     files=(
         src/batch.rs src/strategy.rs src/strategy/sample.rs src/core/admit.rs
-        src/gate.rs src/gate/{waiters,claims,displace,release,resize,notes,survey,tags,stamps,sized,volume,stowage}.rs
+        src/gate.rs src/gate/{waiters,claims,displace,figures,release,resize,notes,survey,tags,stamps,sized,volume,stowage}.rs
         src/ring.rs src/ring/{place,claim,head,credit,sizes}.rs
         src/state.rs src/ledger.rs src/ledger/weights.rs
     )

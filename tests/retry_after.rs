@@ -249,3 +249,18 @@ fn many_threads_book_different_places() {
     // Jitter of nanoseconds: two may meet by chance.
     assert!(waits.len() > 3_980, "{}", waits.len());
 }
+
+#[test]
+fn the_pause_counts_also_after_the_batch_that_was_throttled_has_failed() {
+    paused(|| async {
+        let sink = |_: Batch<u32>| std::future::ready(Err(FlushError::throttled("later", secs(30))));
+        let builder = BackpressureController::builder(2).strategy(Strategy::DropNewest).fixed(1, ms(0));
+        let c = builder.retry(Retry::never()).spawn(sink).unwrap();
+        c.push(0).await.unwrap();
+        sleep(ms(10)).await;
+        assert_eq!(c.snapshot().failed, 1);
+        (1..3).for_each(|i| c.try_push(i).unwrap());
+        assert!(c.try_push(3).is_err());
+        assert!(c.retry_after() > secs(25), "{:?}", c.retry_after());
+    });
+}

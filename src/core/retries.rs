@@ -35,8 +35,11 @@ impl Retries {
         }
         // A schedule may be the user's.
         let due = catch(|| settings.retry.next(tries, at, asked, &mut self.jitter)).flatten();
-        if let Some(Due(at)) = due {
-            core.hold(at);
+        match due {
+            Some(Due(at)) => core.hold(at),
+            // The pause that the sink has asked for is everybody's.
+            None if !asked.is_zero() => core.hold(at.after(asked)),
+            None => {}
         }
         due
     }
