@@ -81,7 +81,7 @@ impl<T> Core<T> {
     }
 
     /// An item that goes in registers is moved for nothing; all others stay where their owner has them until there is a place.
-    #[inline(always)]
+    #[inline(never)]
     fn try_push_in_registers(&self, weigher: &Weigher<T>, item: T) -> Result<(), PushError<T>> {
         match self.claim_weighed(weigher, &item) {
             Ok(place) => {
