@@ -267,10 +267,7 @@ impl<T: Send> Loop<T> {
         let now = self.core.now();
         let step = self.core.step(now, &mut *self.pace, &work, &mut self.spare);
         self.has_yielded = matches!(step, Step::Yield);
-        if !matches!(step, Step::Drained | Step::Expired) {
-            self.cut_late(now);
-        }
-        match step {
+        let next = match step {
             Step::Launch(piece, launch) => {
                 self.core.report_flush(piece.key);
                 self.start(now, Attempt { piece, tries: Tries::default() }, launch);
@@ -289,7 +286,12 @@ impl<T: Send> Loop<T> {
             Step::Sleep(until) => Next::Sleep { now, until },
             Step::Yield => Next::Yield,
             Step::Drained | Step::Expired => Next::End,
+        };
+        // What was decided just now is done first: the sink has not failed yet.
+        if !matches!(next, Next::End) {
+            self.cut_late(now);
         }
+        next
     }
 
     /// Where nothing is waited for, no timer is looked at: calls that take too long are looked for now and then.
