@@ -136,9 +136,13 @@ impl<T> Spare<T> {
         }
     }
 
-    /// How much memory there is for items, in bytes.
+    /// How much memory there is for items and what was said of them, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.cargos.iter().map(|cargo| cargo.items.capacity() * size_of::<T>()).sum()
+        let bytes = |cargo: &Cargo<T>| {
+            let Cargo { items, marks, weights, .. } = cargo;
+            items.capacity() * size_of::<T>() + marks.capacity() * size_of::<Mark>() + weights.capacity() * 8
+        };
+        self.cargos.iter().map(|cargo| bytes(cargo)).sum()
     }
 
     pub(crate) fn clear(&mut self) {

@@ -59,6 +59,34 @@ fn s_i01_a_burst_leaves_nothing_behind() {
     });
 }
 
+/// Takes no memory, and has a destructor.
+struct Nothing;
+
+impl Drop for Nothing {
+    fn drop(&mut self) {}
+}
+
+#[test]
+fn what_was_said_of_each_item_leaves_nothing_behind() {
+    const BATCH: usize = 50_000;
+    paused_for(secs(60), || async {
+        let sink = |mut batch: Batch<Nothing>| {
+            (0..batch.len()).for_each(|i| batch.deliver(i));
+            std::future::ready(Ok(()))
+        };
+        let c = BackpressureController::builder(BATCH).fixed(BATCH, ms(1)).spawn(sink).unwrap();
+        c.push(Nothing).await.unwrap();
+        assert!(c.flush().await.all_delivered());
+        let before = heap::held();
+        (0..BATCH).for_each(|_| assert!(c.try_push(Nothing).is_ok()));
+        assert!(c.flush().await.all_delivered());
+        sleep(secs(1)).await;
+        settled().await;
+        let kept = heap::held() - before;
+        assert!(kept <= 64 * 1024, "{kept} bytes");
+    });
+}
+
 #[test]
 fn s_i03_a_parked_push_polled_a_million_times() {
     paused_for(secs(60), || async {
