@@ -111,7 +111,7 @@ pub(crate) struct Cargo<T> {
     pub(crate) tries: Mutex<Tries>,
 }
 
-/// Those of settled batches, without items, for the next ones.
+/// The cargos of settled batches, without items, for the next ones.
 #[derive(Debug)]
 pub(crate) struct Spare<T> {
     #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
@@ -129,20 +129,19 @@ impl<T> Spare<T> {
         self.cargos.pop().unwrap_or_else(|| Cargo::new(Vec::new()))
     }
 
-    /// Keeps one without items.
+    /// Keeps one without items: of large ones the largest.
     pub(crate) fn keep(&mut self, cargo: Box<Cargo<T>>) {
-        if self.cargos.len() < self.most {
+        let is_small = self.cargos.is_empty() || self.bytes() + cargo.bytes() <= SPARE_BYTES;
+        if is_small && self.cargos.len() < self.most {
             self.cargos.push(cargo);
+        } else if let Some(last) = self.cargos.last_mut().filter(|last| last.bytes() < cargo.bytes()) {
+            *last = cargo;
         }
     }
 
     /// How much memory there is for items and what was said of them, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let bytes = |cargo: &Cargo<T>| {
-            let Cargo { items, marks, weights, .. } = cargo;
-            items.capacity() * size_of::<T>() + marks.capacity() * size_of::<Mark>() + weights.capacity() * 8
-        };
-        self.cargos.iter().map(|cargo| bytes(cargo)).sum()
+        self.cargos.iter().map(|cargo| cargo.bytes()).sum()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -150,7 +149,15 @@ impl<T> Spare<T> {
     }
 }
 
+/// The memory of settled batches up to this size is kept for good.
+pub(crate) const SPARE_BYTES: usize = 64 * 1024;
+
 impl<T> Cargo<T> {
+    fn bytes(&self) -> usize {
+        let Self { items, marks, weights, .. } = self;
+        items.capacity() * size_of::<T>() + marks.capacity() * size_of::<Mark>() + weights.capacity() * 8
+    }
+
     /// Of a batch of these items.
     pub(crate) fn new(items: Vec<T>) -> Box<Self> {
         Box::new(Self {

@@ -20,7 +20,7 @@ use self::slots::Slots;
 pub use self::wakes::MAX_CONCURRENCY;
 use crate::core::{Core, End, Inside, Launch, Left, Retries, Step, Work};
 use crate::error::{DriveError, FlushError, FlushTimedOut, RetriesExhausted, SinkPanicked, Verdict};
-use crate::flight::{Piece, Spare};
+use crate::flight::{Piece, SPARE_BYTES, Spare};
 use crate::pace::{Again, Outcome, Pace, Sample, Ticket};
 use crate::panics::catch;
 use crate::retry::{Due, Tries};
@@ -50,9 +50,7 @@ pub struct Flusher {
     checked: Option<runtime::Id>,
 }
 
-/// The memory of settled batches up to this size is kept for good.
-const SPARE_BYTES: usize = 64 * 1024;
-/// More is given back after so long without a batch: long beside the pauses between the batches of a
+/// More memory than [`SPARE_BYTES`] is given back after so long without a batch: long beside the pauses between the batches of a
 /// busy buffer, so that those cost no allocation.
 const SPARE_IDLE: Duration = Duration::from_millis(500);
 

@@ -9,7 +9,9 @@ mod support;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 
-use backpressure::{BackpressureController, Batch, LossReason, PushError, RefuseReason, Strategy, WeakController};
+use backpressure::{
+    BackpressureController, Batch, BatchSink, FlushError, LossReason, PushError, RefuseReason, Strategy, WeakController,
+};
 use tokio::time::sleep;
 
 use self::support::{Drops, GUARD, HOUR, Sink, Token, Wakes, ms, paused_for, secs, settled};
@@ -85,6 +87,62 @@ fn what_was_said_of_each_item_leaves_nothing_behind() {
         let kept = heap::held() - before;
         assert!(kept <= 64 * 1024, "{kept} bytes");
     });
+}
+
+#[test]
+fn the_positions_of_a_batch_sent_again_in_part_leave_nothing_behind() {
+    const BATCH: usize = 50_000;
+    paused_for(secs(60), || async {
+        let sink = |mut batch: Batch<Nothing>| {
+            if batch.len() > 1 && batch.attempt() == 1 {
+                (0..batch.len()).step_by(2).for_each(|i| batch.retry(i));
+            }
+            std::future::ready(Ok(()))
+        };
+        let c = BackpressureController::builder(BATCH).fixed(BATCH, ms(1)).spawn(sink).unwrap();
+        c.push(Nothing).await.unwrap();
+        assert!(c.flush().await.all_delivered());
+        let before = heap::held();
+        (0..BATCH).for_each(|_| assert!(c.try_push(Nothing).is_ok()));
+        assert!(c.flush().await.all_delivered());
+        sleep(secs(1)).await;
+        settled().await;
+        let kept = heap::held() - before;
+        assert!(kept <= 64 * 1024, "{kept} bytes");
+    });
+}
+
+/// A call takes 10 ms.
+#[derive(Clone)]
+struct Slow;
+
+impl BatchSink<[u64; 25]> for Slow {
+    async fn flush(&mut self, batch: Batch<[u64; 25]>) -> Result<(), FlushError> {
+        sleep(ms(10)).await;
+        drop(batch);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_trickle_keeps_the_memory_of_one_batch_whatever_the_slots() {
+    for slots in [1, 16] {
+        paused_for(secs(60), move || async move {
+            let builder = BackpressureController::builder(100_000).fixed(5_000, ms(1));
+            let c = builder.spawn_concurrent(slots, Slow).unwrap();
+            c.push([0; 25]).await.unwrap();
+            assert!(c.flush().await.all_delivered());
+            let before = heap::held();
+            (0..100_000).for_each(|_| c.try_push([0; 25]).unwrap());
+            assert!(c.flush().await.all_delivered());
+            for _ in 0..100 {
+                c.push([0; 25]).await.unwrap();
+                sleep(ms(400)).await;
+            }
+            let kept = (heap::held() - before) / 1024;
+            assert!(kept < 2048, "{kept} KiB with {slots} slots");
+        });
+    }
 }
 
 #[test]

@@ -255,6 +255,7 @@ impl<T> Core<T> {
     fn recycle(&self, mut cargo: Box<Cargo<T>>, spare: &mut Spare<T>) {
         self.drop_in_place(&mut cargo.items);
         cargo.marks.clear();
+        cargo.seqs = Seqs::NONE;
         spare.keep(cargo);
     }
 }
