@@ -9,6 +9,7 @@ use std::thread;
 
 use backpressure::{BackpressureController, Batch, FlushError, Strategy};
 use futures::StreamExt;
+use tokio::runtime;
 
 use self::support::{SEC, hung, idle, ms, paused, poll_once, within};
 
@@ -185,6 +186,63 @@ fn s_q01_delivered_failed_taken_purged_and_cancelled() {
         snapshot.audit().unwrap();
         dropped.assert_each_once();
         drop((all, flusher));
+    });
+}
+
+/// Looks at its controller when it is dropped.
+struct Curious(Arc<Mutex<Option<BackpressureController<Curious>>>>);
+
+impl Drop for Curious {
+    fn drop(&mut self) {
+        let controller = self.0.lock().unwrap().clone();
+        controller.inspect(|c| c.snapshot().audit().unwrap());
+    }
+}
+
+#[test]
+fn what_was_done_when_the_deadline_passed_is_dropped_outside_the_lock() {
+    paused(|| async {
+        let sink = |batch: Batch<Curious>| async move {
+            batch.done();
+            std::future::pending().await
+        };
+        let c = BackpressureController::builder(10).fixed(2, ms(1)).spawn(sink).unwrap();
+        let own = Arc::new(Mutex::new(Some(c.clone())));
+        (0..2).for_each(|_| assert!(c.try_push(Curious(Arc::clone(&own))).is_ok()));
+        tokio::time::sleep(ms(10)).await;
+        let report = c.drain(SEC).await;
+        assert_eq!((report.totals.delivered, report.not_returned, report.leftovers.len()), (2, 0, 0));
+        *own.lock().unwrap() = None;
+    });
+}
+
+/// Its destructor waits for the lock.
+struct Slow(Arc<Mutex<()>>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        drop(self.0.lock());
+    }
+}
+
+#[test]
+fn what_was_delivered_stays_so_if_the_end_comes_while_it_is_dropped() {
+    within(30 * SEC, || {
+        let gate = Arc::new(Mutex::new(()));
+        let held = gate.lock().unwrap();
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let report = runtime.block_on(async {
+            let builder = BackpressureController::builder(10).fixed(2, ms(1));
+            let c = builder.spawn(|_: Batch<Slow>| std::future::ready(Ok(()))).unwrap();
+            (0..2).for_each(|_| assert!(c.try_push(Slow(Arc::clone(&gate))).is_ok()));
+            // Long enough for the flusher to be in the first destructor.
+            tokio::time::sleep(ms(100)).await;
+            c.drain(ms(10)).await
+        });
+        drop(held);
+        report.totals.audit().unwrap();
+        let totals = report.totals;
+        assert_eq!((totals.delivered, totals.failed, totals.abandoned), (2, 0, 0));
     });
 }
 

@@ -111,6 +111,8 @@ pub struct Flight {
     pub items: Vec<Id>,
     pub attempts: u32,
     pub lost_before: u64,
+    /// Why it left the buffer, or what it is a part of.
+    pub reason: FlushReason,
     pub phase: Phase,
     /// The guard was put elsewhere and is not back.
     pub is_kept: bool,
@@ -390,7 +392,7 @@ impl Oracle {
                 self.weighed.is_short = false;
                 let taken: Vec<_> = self.buffered.drain(..items.len()).collect();
                 let lost_before = self.take_untold_losses();
-                self.flights.push_back(Flight::new(taken, lost_before, self.now));
+                self.flights.push_back(Flight::new(taken, lost_before, reason, self.now));
                 self.flights.len() - 1
             }
         };
@@ -401,7 +403,7 @@ impl Oracle {
         assert_eq!(flight.items, *items, "the sink sees the oldest items, in order");
         assert!(matches!(flight.phase, Phase::Due(Some(at)) if at <= now), "{:?} at {now}", flight.phase);
         flight.attempts += 1;
-        assert_eq!((flight.attempts, flight.lost_before), (attempt, lost_before));
+        assert_eq!((flight.attempts, flight.lost_before, flight.reason), (attempt, lost_before, reason));
         assert!(flight.id.is_none_or(|before| before == id), "the id of the same items is stable");
         flight.id = Some(id);
         flight.phase = Phase::Calling { since: now, extra: 0, limit };
@@ -562,12 +564,13 @@ impl Oracle {
 }
 
 impl Flight {
-    pub fn new(items: Vec<Id>, lost_before: u64, now: u64) -> Self {
+    pub fn new(items: Vec<Id>, lost_before: u64, reason: FlushReason, now: u64) -> Self {
         Self {
             id: None,
             items,
             attempts: 0,
             lost_before,
+            reason,
             phase: Phase::Due(Some(now)),
             is_kept: false,
             is_back: false,

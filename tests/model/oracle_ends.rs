@@ -201,7 +201,8 @@ impl Oracle {
         let first = &mut self.flights[index];
         let items = first.items.split_off(first.items.len() / 2);
         (first.id, first.attempts, first.phase) = (None, 0, Phase::Due(Some(self.now)));
-        self.flights.insert(index + 1, Flight::new(items, 0, self.now));
+        let reason = first.reason;
+        self.flights.insert(index + 1, Flight::new(items, 0, reason, self.now));
     }
 
     /// The final verdict, unless the bad items are looked for.
