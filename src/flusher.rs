@@ -306,13 +306,15 @@ impl<T: Send> Loop<T> {
     fn cut(&mut self, due: Due, attempt: Attempt, most: u64) -> Attempt {
         let Some([piece, rest]) = self.core.cut(attempt.piece, most) else { return attempt };
         let tries = attempt.tries.of_a_part();
-        self.again.push_front((due, Attempt { piece: rest, tries }));
+        self.enqueue(due, Attempt { piece: rest, tries });
         Attempt { piece, ..attempt }
     }
 
     /// Begins a call of the sink, on a slot that is free.
     fn start(&mut self, now: Tick, mut attempt: Attempt, Launch { batch, limit }: Launch<T>) {
         attempt.tries.start(now);
+        // Some of it may have been too old.
+        attempt.piece.items = batch.len() as u64;
         let ticket = self.pace.started(now, attempt.piece.items);
         let (extra, took) = (Duration::ZERO, Duration::ZERO);
         self.slots.begin(Call { attempt, ticket, started: now, limit, extra, ended: None, took }, batch);

@@ -712,3 +712,27 @@ fn producers_on_many_threads_lose_nothing_that_is_young() {
         assert!(shed.iter().all(|age| *age >= LIMIT), "{:?}", shed.iter().min());
     });
 }
+
+#[test]
+fn the_pace_hears_of_what_was_sent_and_not_of_what_had_expired() {
+    paused(|| async {
+        let sink = |batch: Batch<u64>| async move {
+            sleep(ms(100)).await;
+            if batch.attempt() == 1 { Err(FlushError::retry("no")) } else { Ok(()) }
+        };
+        let builder = BackpressureController::builder(1000).initial_batch(10).max_batch(10).max_age(SEC);
+        let c = builder.retry(Retry::schedule(|| [ms(500)])).spawn(sink).unwrap();
+        c.pause();
+        (0..5).for_each(|i| c.try_push(i).unwrap());
+        sleep(ms(600)).await;
+        (5..10).for_each(|i| c.try_push(i).unwrap());
+        c.resume();
+        // The first five are too old when the batch is sent again, which takes from 1.2 to 1.3 s, with a backlog behind it.
+        sleep(ms(550)).await;
+        (10..40).for_each(|i| c.try_push(i).unwrap());
+        sleep(ms(200)).await;
+        assert_eq!((c.snapshot().delivered, c.snapshot().expired), (5, 5));
+        let rate = c.explain().drain_rate.unwrap();
+        assert!((45.0..=55.0).contains(&rate), "5 items in 100 ms: {rate}/s");
+    });
+}
