@@ -1,17 +1,17 @@
 //! The batches that were taken and are not settled: at home between attempts, or out with a guard.
 
+mod cargo;
+
 use std::error::Error;
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::cargo::{Cargo, SPARE_BYTES, Spare};
 use crate::batch::BatchId;
 use crate::gate::Born;
-use crate::ledger::Losses;
 use crate::pace::FlushReason;
-use crate::retry::Tries;
-use crate::sync::Mutex;
 use crate::time::Tick;
 
 /// The positions of a batch's items, in order.
@@ -91,87 +91,6 @@ pub(crate) enum Phase {
     DeliveredOut,
     /// Settled as abandoned, while a guard still has the items.
     AbandonedOut,
-}
-
-/// What a guard takes along, and brings home. Boxed, it goes its ways as one word, and is filled anew for the next batch.
-#[derive(Debug)]
-pub(crate) struct Cargo<T> {
-    pub(crate) id: BatchId,
-    pub(crate) seqs: Seqs,
-    /// All items, or none if the sink moved them out.
-    pub(crate) items: Vec<T>,
-    /// What the sink said of single items: empty, or one for each.
-    pub(crate) marks: Vec<Mark>,
-    pub(crate) attempt: u32,
-    pub(crate) reason: FlushReason,
-    pub(crate) lost_before: Losses,
-    /// What the items stand for; empty if each stands for itself.
-    pub(crate) weights: Vec<u64>,
-    /// What the schedule remembers of a pulled batch. Nobody shares it: the lock is for schedules that are not `Sync`.
-    pub(crate) tries: Mutex<Tries>,
-}
-
-/// The cargos of settled batches, without items, for the next ones.
-#[derive(Debug)]
-pub(crate) struct Spare<T> {
-    #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
-    cargos: Vec<Box<Cargo<T>>>,
-    most: usize,
-}
-
-impl<T> Spare<T> {
-    /// For so many calls at once.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { cargos: Vec::with_capacity(most), most }
-    }
-
-    pub(crate) fn take(&mut self) -> Box<Cargo<T>> {
-        self.cargos.pop().unwrap_or_else(|| Cargo::new(Vec::new()))
-    }
-
-    /// Keeps one without items: of large ones the largest.
-    pub(crate) fn keep(&mut self, cargo: Box<Cargo<T>>) {
-        let is_small = self.cargos.is_empty() || self.bytes() + cargo.bytes() <= SPARE_BYTES;
-        if is_small && self.cargos.len() < self.most {
-            self.cargos.push(cargo);
-        } else if let Some(last) = self.cargos.last_mut().filter(|last| last.bytes() < cargo.bytes()) {
-            *last = cargo;
-        }
-    }
-
-    /// How much memory there is for items and what was said of them, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.cargos.iter().map(|cargo| cargo.bytes()).sum()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.cargos.clear();
-    }
-}
-
-/// The memory of settled batches up to this size is kept for good.
-pub(crate) const SPARE_BYTES: usize = 64 * 1024;
-
-impl<T> Cargo<T> {
-    fn bytes(&self) -> usize {
-        let Self { items, marks, weights, .. } = self;
-        items.capacity() * size_of::<T>() + marks.capacity() * size_of::<Mark>() + weights.capacity() * 8
-    }
-
-    /// Of a batch of these items.
-    pub(crate) fn new(items: Vec<T>) -> Box<Self> {
-        Box::new(Self {
-            id: BatchId::new(0, 0),
-            seqs: Seqs::NONE,
-            items,
-            marks: Vec::new(),
-            attempt: 0,
-            reason: FlushReason::Full,
-            lost_before: Losses::default(),
-            weights: Vec::new(),
-            tries: Mutex::default(),
-        })
-    }
 }
 
 /// One batch.
@@ -287,8 +206,9 @@ impl<T> Flight<T> {
         let mut cargo = self.cargo.take()?;
         self.attempts = self.attempts.saturating_add(1);
         (self.phase, self.started, self.extra) = (Phase::Out, Some(now), Duration::ZERO);
-        (self.is_counted, self.is_judged, self.is_ok) = (false, false, false);
+        (self.is_counted, self.is_judged) = (false, false);
         (cargo.id, cargo.seqs, cargo.attempt) = (self.id, self.seqs.clone(), self.attempts);
+        cargo.reason = self.reason;
         Some(cargo)
     }
 
@@ -354,8 +274,6 @@ impl<T> Flight<T> {
         let (first_seqs, second_seqs) = self.seqs.split_at(mid);
         let mut first_cargo = self.cargo;
         let second_items = first_cargo.as_mut().map(|cargo| cargo.items.split_off(mid)).unwrap_or_default();
-        let mut second_cargo = Cargo::new(second_items);
-        second_cargo.reason = self.reason;
         let part = |seqs: Seqs, cargo| Self {
             id: self.id.part_of(seqs.get(0)),
             seqs,
@@ -372,7 +290,7 @@ impl<T> Flight<T> {
             is_judged: false,
             is_ok: false,
         };
-        (part(first_seqs, first_cargo), part(second_seqs, Some(second_cargo)))
+        (part(first_seqs, first_cargo), part(second_seqs, Some(Cargo::new(second_items))))
     }
 }
 

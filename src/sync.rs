@@ -192,7 +192,7 @@ pub(crate) enum Fault {
     /// `len` and `depth` are not clamped.
     LenUnclamped,
     /// Drained is judged from two separate loads.
-    DrainedByTwoLoads,
+    FiguresByTwoLoads,
     /// The last permit given back after close does not wake the flusher.
     LastPermitSilent,
     /// A tail that is full by the present limit is taken for frozen, although the limit was higher.

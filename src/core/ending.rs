@@ -167,7 +167,7 @@ impl<T> Core<T> {
             return;
         }
         let mut locked = self.gate.lock();
-        let is_due = locked.is_drained() && !locked.desk().rest.ending.is_finished;
+        let is_due = locked.figures().is_drained() && !locked.desk().rest.ending.is_finished;
         drop(locked);
         if is_due {
             self.finish();
@@ -300,23 +300,23 @@ fn abandon_flights<T>(locked: &mut Locked<'_, T, Hangar<T>>, now: Tick) -> Cut<T
                 let unmarked = if flight.is_ok { Unmarked::Delivered } else { Unmarked::Left };
                 let fates = flight.sort(unmarked);
                 let Some(Flight { seqs, cargo, .. }) = hangar.flights.remove(key) else { continue };
-                let left = cargo.map(|cargo| cargo.items);
-                match fates {
+                let mut left = cargo.map(|cargo| cargo.items).unwrap_or_default();
+                hangar.ending.leftovers.append(&mut left);
+                let outcome = match fates {
                     Fates::Delivered(cargo) => {
-                        cut.delivered.extend(cargo.into_iter().flat_map(|cargo| cargo.items));
-                        settle_runs(locked, &seqs, Outcome::Delivered, None);
-                        continue;
+                        cut.delivered.append(&mut cargo.map(|cargo| cargo.items).unwrap_or_default());
+                        Outcome::Delivered
                     }
-                    Fates::Left => {}
+                    Fates::Left => Outcome::Abandoned,
                     Fates::Sorted(mut sorted) => {
                         cut.delivered.append(&mut sorted.delivered_items);
                         settle_runs(locked, &sorted.delivered, Outcome::Delivered, None);
                         settle_failed(locked, &sorted.failed, None);
                         cut.failed.append(&mut sorted.failed);
+                        Outcome::Abandoned
                     }
-                }
-                locked.desk().rest.ending.leftovers.extend(left.into_iter().flatten());
-                settle_runs(locked, &seqs, Outcome::Abandoned, None);
+                };
+                settle_runs(locked, &seqs, outcome, None);
             }
         }
     }

@@ -41,13 +41,12 @@ pub(crate) enum End {
 
 /// What was settled, to be dropped, and lost, outside the lock.
 enum Settled<T> {
-    Nothing,
+    /// There is no verdict on the attempt, or it is known.
+    NotYet,
     /// All of the batch is delivered; what has come home of it.
     All(Option<Box<Cargo<T>>>),
-    Some {
-        delivered: Vec<T>,
-        failed: Vec<Failed<T>>,
-    },
+    /// Some items, or none: what is left is to be sent again.
+    Some { delivered: Vec<T>, failed: Vec<Failed<T>> },
 }
 
 impl<T> Core<T> {
@@ -103,7 +102,7 @@ impl<T> Core<T> {
             }
         }
         let (left, settled) = self.settle_attempt(&mut locked, key, end, now, error);
-        if !matches!(settled, Settled::Nothing) {
+        if !matches!(settled, Settled::NotYet) {
             locked.wind_up();
         }
         if let (Left::Nothing, Some((pace, sample))) = (&left, report) {
@@ -111,7 +110,7 @@ impl<T> Core<T> {
         }
         self.apply(locked.leave());
         match settled {
-            Settled::Nothing | Settled::All(None) => {}
+            Settled::NotYet | Settled::All(None) => {}
             Settled::All(Some(cargo)) => self.recycle(cargo, spare),
             Settled::Some { delivered, failed } => {
                 self.drop_items(delivered);
@@ -131,10 +130,10 @@ impl<T> Core<T> {
         error: Option<&SharedError>,
     ) -> (Left, Settled<T>) {
         let desk = locked.desk();
-        let Some(flight) = desk.rest.flights.get_mut(key) else { return (Left::Nothing, Settled::Nothing) };
+        let Some(flight) = desk.rest.flights.get_mut(key) else { return (Left::Nothing, Settled::NotYet) };
         let took = flight.took(now);
         if matches!(flight.phase, Phase::DeliveredOut | Phase::AbandonedOut) {
-            return (Left::Nothing, Settled::Nothing);
+            return (Left::Nothing, Settled::NotYet);
         }
         if !mem::replace(&mut flight.is_counted, true) {
             *end.counter(&mut desk.ledger.flushes) += 1;
@@ -147,7 +146,7 @@ impl<T> Core<T> {
         let is_ok = end == End::Ok || flight.is_ok;
         if !is_home && (!is_ok || flight.is_judged) {
             flight.is_ok = is_ok;
-            return (Left::NotHome, Settled::Nothing);
+            return (Left::NotHome, Settled::NotYet);
         }
         flight.is_ok = false;
         let (delivered, settled) = match flight.sort(if is_ok { Unmarked::Delivered } else { Unmarked::Left }) {

@@ -186,7 +186,7 @@ impl<T> Core<T> {
         if count < wanted && !is_cut {
             desk.rest.promised = (first + wanted, reason);
         }
-        (cargo.reason, cargo.lost_before) = (reason, desk.ledger.untold());
+        cargo.lost_before = desk.ledger.untold();
         let key = desk.rest.flights.insert(Flight {
             id: BatchId::new(self.nonce, first),
             seqs: Seqs::Run(first..first + count),

@@ -34,8 +34,9 @@ impl Figures {
 impl<T, R> Locked<'_, T, R> {
     /// The exact figures of this instant.
     pub(crate) fn figures(&self) -> Figures {
+        let early = fault(Fault::FiguresByTwoLoads).then(|| self.head.tail());
         let word = self.head.tail_exact();
-        let buffered = self.head.buffered(word);
+        let buffered = self.head.buffered(early.unwrap_or(word));
         Figures {
             end: self.head.taken_total() + buffered,
             buffered,
@@ -44,17 +45,5 @@ impl<T, R> Locked<'_, T, R> {
             is_closed: word.is_closed(),
             is_full: !self.head.has_spare(word) || self.is_brimful(),
         }
-    }
-
-    /// The intake is shut and nothing is reserved, buffered or in flight.
-    pub(crate) fn is_drained(&self) -> bool {
-        if fault(Fault::DrainedByTwoLoads) {
-            let place = self.head.tail();
-            let permits = self.head.tail_exact();
-            return permits.is_closed()
-                && permits.reserved() == 0
-                && self.head.buffered(place) + self.head.in_flight() == 0;
-        }
-        self.figures().is_drained()
     }
 }

@@ -249,7 +249,7 @@ impl Rig {
         let mut sink = Vec::new();
         loop {
             let mut locked = self.gate.lock();
-            if locked.is_drained() {
+            if locked.figures().is_drained() {
                 return sink;
             }
             let first = locked.taken();

@@ -401,7 +401,7 @@ impl<T, X> HeadGuard<'_, T, X> {
 }
 
 impl<T> Slot<T> {
-    /// Every so many slots there is one in each line of the cache.
+    /// So many slots fill a line of the cache, rounded down: of a run, every so manyth one leaves no line out.
     const PER_LINE: usize = if size_of::<Self>() < 64 { 64 / size_of::<Self>() } else { 1 };
 
     /// Nobody asks for it, since an older mark tells as much: but writing to each line of slots that are freed leaves it with the

@@ -95,7 +95,7 @@ fn waiter_against_close(capacity: usize) -> impl Fn() + Send + Sync + 'static {
             Wait::Shut(Parked::One(Some((10, _)))) => assert_eq!(rig.empty(), []),
             other => panic!("served or shut: {other:?}"),
         }
-        assert!(rig.gate.lock().is_drained());
+        assert!(rig.gate.lock().figures().is_drained());
     }
 }
 
@@ -160,7 +160,7 @@ fn one_look_at_the_end(capacity: usize) -> impl Fn() + Send + Sync + 'static {
         assert!(rig.reserve(1));
         rig.close();
         let holder = rig.spawn(|rig| rig.send(10));
-        let is_drained = rig.gate.lock().is_drained();
+        let is_drained = rig.gate.lock().figures().is_drained();
         join(holder);
         assert!(!is_drained, "the permit's item is still to be delivered");
     }
@@ -253,8 +253,8 @@ fn twin_last_permit_silent() {
 }
 
 #[test]
-fn twin_drained_by_two_loads() {
-    must_fail(Fault::DrainedByTwoLoads, one_look_at_the_end(1));
+fn twin_figures_by_two_loads() {
+    must_fail(Fault::FiguresByTwoLoads, one_look_at_the_end(1));
 }
 
 #[test]
