@@ -4,7 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::patience::Patience;
-use super::{Core, Hangar, Weigher, loss};
+use super::{Core, Hangar, loss};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{
     Claim, Evicted, Eviction, Key, Late, Locked, Means, Merged, Misfit, Miss, NoRoom, Parked, Tag, Wait,
@@ -69,21 +69,9 @@ impl<T> Core<T> {
     fn try_push_indirect(&self, item: T) -> Result<(), PushError<T>> {
         let Some(weigher) = &self.weigher else { return self.try_push_slow(item) };
         if size_of::<T>() <= 2 * size_of::<usize>() {
-            return self.try_push_in_registers(weigher, item);
+            return weigher.try_push(self, item);
         }
-        match self.claim_weighed_apart(weigher, &item) {
-            Ok(place) => {
-                self.fill_weighed(place, item);
-                Ok(())
-            }
-            Err(size) => self.try_push_weighed(item, size),
-        }
-    }
-
-    /// An item that goes in registers is moved for nothing; all others stay where their owner has them until there is a place.
-    #[inline(never)]
-    fn try_push_in_registers(&self, weigher: &Weigher<T>, item: T) -> Result<(), PushError<T>> {
-        match self.claim_weighed(weigher, &item) {
+        match weigher.claim(self, &item) {
             Ok(place) => {
                 self.fill_weighed(place, item);
                 Ok(())
@@ -161,7 +149,7 @@ impl<T> Core<T> {
     }
 
     #[cold]
-    fn try_push_weighed(&self, item: T, size: u64) -> Result<(), PushError<T>> {
+    pub(super) fn try_push_weighed(&self, item: T, size: u64) -> Result<(), PushError<T>> {
         self.store_weighed(item, size).or_else(|(item, tag)| self.try_admit(item, tag))
     }
 

@@ -268,7 +268,7 @@ mod tests {
 
     /// For 5 items of 10 in all, so that a prepaid place counts for 2.
     fn weighed() -> Core<u32> {
-        let weigher: Weigher<u32> = Box::new(|_| 1);
+        let weigher: Weigher<u32> = Box::new(|_: &u32| 1);
         let weigher = Some((weigher, Limits { capacity: 10, item: 10, batch: None }));
         Core::new(Parameters { capacity: 5, weigher, ..parameters() }).expect("memory")
     }
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn where_there_is_no_flusher_whoever_waits_beside_what_is_not_settled_looks_again() {
-        let weigher: Weigher<u32> = Box::new(|_| 1);
+        let weigher: Weigher<u32> = Box::new(|_: &u32| 1);
         let weigher = Some((weigher, Limits { capacity: 10, item: 10, batch: None }));
         let core = Core::new(Parameters { capacity: 5, weigher, is_pulled: true, ..parameters() }).expect("memory");
         let place = claimed(&core);
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_state_is_not_entered_on_what_may_turn_out_lighter() {
-        let weigher: Weigher<u32> = Box::new(|item| u64::from(*item));
+        let weigher: Weigher<u32> = Box::new(|item: &u32| u64::from(*item));
         let weigher = Some((weigher, Limits { capacity: 10, item: 10, batch: None }));
         let core = Core::new(Parameters { capacity: 50, weigher, ..parameters() }).expect("memory");
         let Some(place) = core.gate.claim_prepaid(0) else { panic!("it is prepaid") };

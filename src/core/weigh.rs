@@ -1,13 +1,56 @@
 //! Items that are weighed before they come in, and places that are reserved.
 
 use super::{Core, Hangar};
-use crate::error::RefuseReason;
+use crate::error::{PushError, RefuseReason};
 use crate::gate::{Limits, PrepaidClaim, Tag};
 use crate::receipt::Receipt;
 use crate::strategy::Pressure;
 
 /// Says how heavy an item is.
-pub(crate) type Weigher<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
+pub(crate) type Weigher<T> = Box<dyn Weigh<T>>;
+
+/// What a push does with a weigher, compiled for each weigher: one that is short is a part of it then, and the swap on `tail` waits
+/// for the stores of one call and not of two.
+pub(crate) trait Weigh<T>: Send + Sync {
+    /// How heavy it is; what cannot be weighed is too heavy.
+    fn weigh(&self, core: &Core<T>, item: &T) -> u64;
+
+    /// Weighs an item, once and for all, and claims a place for it by one swap at most, if it is light enough for one that is
+    /// prepaid, and if the strategy need not be asked; else how heavy it is. The item stays where it is.
+    fn claim<'a>(&self, core: &'a Core<T>, item: &T) -> Result<PrepaidClaim<'a, T, Hangar<T>>, u64>;
+
+    /// The same for an item that goes in registers, which is moved for nothing; it is stored, or the strategy decides.
+    fn try_push(&self, core: &Core<T>, item: T) -> Result<(), PushError<T>>;
+}
+
+impl<T, F: Fn(&T) -> u64 + Send + Sync> Weigh<T> for F {
+    #[inline]
+    fn weigh(&self, core: &Core<T>, item: &T) -> u64 {
+        // Not what it returns: turning an `Option` of it into a number takes six instructions one after the other, for which the swap waits.
+        let mut size = u64::MAX;
+        let _ = core.guard(|| size = self(item));
+        size
+    }
+
+    #[inline]
+    fn claim<'a>(&self, core: &'a Core<T>, item: &T) -> Result<PrepaidClaim<'a, T, Hangar<T>>, u64> {
+        let size = self.weigh(core, item);
+        if core.gate.is_asked() {
+            return Err(size);
+        }
+        core.gate.claim_prepaid(size).ok_or(size)
+    }
+
+    fn try_push(&self, core: &Core<T>, item: T) -> Result<(), PushError<T>> {
+        match self.claim(core, &item) {
+            Ok(place) => {
+                core.fill_weighed(place, item);
+                Ok(())
+            }
+            Err(size) => core.try_push_weighed(item, size),
+        }
+    }
+}
 
 impl<T> Core<T> {
     /// Weighs an item, once and for all, and stores it if there is room and if the strategy need not be asked. Without a
@@ -16,7 +59,7 @@ impl<T> Core<T> {
     pub(crate) fn weigh_in(&self, item: T, receipt: Option<Receipt>) -> Result<(), (T, Tag)> {
         match &self.weigher {
             None => Err((item, Tag::new(0, receipt))),
-            Some(weigher) if receipt.is_none() => match self.claim_weighed(weigher, &item) {
+            Some(weigher) if receipt.is_none() => match weigher.claim(self, &item) {
                 Ok(place) => {
                     self.fill_weighed(place, item);
                     Ok(())
@@ -24,31 +67,10 @@ impl<T> Core<T> {
                 Err(size) => self.store_weighed(item, size),
             },
             Some(weigher) => {
-                let tag = Tag::new(self.weigh_by(weigher, &item), receipt);
+                let tag = Tag::new(weigher.weigh(self, &item), receipt);
                 self.offer(item, tag)
             }
         }
-    }
-
-    /// Weighs an item, once and for all, and claims a place for it by one swap at most, if it is light enough for one that is
-    /// prepaid, and if the strategy need not be asked; else how heavy it is. The item stays where it is.
-    #[inline(always)]
-    pub(super) fn claim_weighed(&self, weigher: &Weigher<T>, item: &T) -> Result<PrepaidClaim<'_, T, Hangar<T>>, u64> {
-        let size = self.weigh_by(weigher, item);
-        if self.gate.is_asked() {
-            return Err(size);
-        }
-        self.gate.claim_prepaid(size).ok_or(size)
-    }
-
-    /// The same apart from its caller.
-    #[inline(never)]
-    pub(super) fn claim_weighed_apart(
-        &self,
-        weigher: &Weigher<T>,
-        item: &T,
-    ) -> Result<PrepaidClaim<'_, T, Hangar<T>>, u64> {
-        self.claim_weighed(weigher, item)
     }
 
     /// Stores an item in a place that was claimed for it.
@@ -76,16 +98,7 @@ impl<T> Core<T> {
 
     /// How heavy an item is; 0 without a weigher.
     pub(crate) fn weigh(&self, item: &T) -> u64 {
-        self.weigher.as_ref().map_or(0, |weigher| self.weigh_by(weigher, item))
-    }
-
-    /// What cannot be weighed is too heavy.
-    #[inline]
-    pub(super) fn weigh_by(&self, weigher: &Weigher<T>, item: &T) -> u64 {
-        // Not what it returns: turning an `Option` of it into a number takes six instructions one after the other, for which the swap waits.
-        let mut size = u64::MAX;
-        let _ = self.guard(|| size = weigher(item));
-        size
+        self.weigher.as_ref().map_or(0, |weigher| weigher.weigh(self, item))
     }
 
     pub(crate) fn is_weighed(&self) -> bool {
@@ -176,7 +189,7 @@ impl<T> Core<T> {
     /// Turns a reserved place that holds `held` into an item; one that is heavier comes back, and the place is free.
     pub(crate) fn send(&self, item: T, held: u64) -> Result<(), T> {
         let is_closed = if let Some(weigher) = &self.weigher {
-            let size = self.weigh_by(weigher, &item);
+            let size = weigher.weigh(self, &item);
             if size > held {
                 self.release(1, held);
                 return Err(item);

@@ -88,9 +88,10 @@ where
 }
 
 /// How many passes a round has, and how many items a producer pushes in each. Several threads have one pass: in the
-/// least of several they would have run one after the other.
+/// least of several they would have run one after the other. It is long, since the scheduler takes some milliseconds to find
+/// them a processor each.
 fn passes(producers: u64, items: u64) -> (usize, u64) {
-    if producers == 1 { (10, items / 10) } else { (1, items / producers) }
+    if producers == 1 { (10, items / 10) } else { (1, 40 * items / producers) }
 }
 
 fn who<T: Payload>(threads: u64) -> String {
