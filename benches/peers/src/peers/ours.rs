@@ -188,8 +188,11 @@ impl<T: Send + 'static> Evicting<T> for Evictor<T> {
         Self { queue, _flusher: Arc::new(Mutex::new(flusher)) }
     }
 
-    fn push(&self, item: T) {
-        assert!(self.queue.try_push(item).is_ok(), "there is always something to displace");
+    fn push(&self, mut item: T) {
+        // It is refused if whoever writes the oldest item has lost its processor for ten milliseconds.
+        while let Err(refused) = self.queue.try_push(item) {
+            item = refused.into_inner();
+        }
     }
 }
 
