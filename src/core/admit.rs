@@ -7,7 +7,7 @@ use super::patience::Patience;
 use super::{Core, Hangar, loss};
 use crate::error::{PushError, RefuseReason};
 use crate::gate::{
-    Claim, Evicted, Eviction, Key, Late, Locked, Means, Merged, Misfit, Miss, NoRoom, Parked, Tag, Wait,
+    Claim, Evicted, Eviction, Key, Late, Locked, Means, Merged, Misfit, Miss, NoRoom, Parked, PrepaidClaim, Tag, Wait,
 };
 use crate::state::Reflex;
 use crate::strategy::{Admission, Draw, Strategy};
@@ -71,7 +71,17 @@ impl<T> Core<T> {
         if size_of::<T>() <= 2 * size_of::<usize>() {
             return weigher.try_push(self, item);
         }
-        match weigher.claim(self, &item) {
+        self.try_push_claimed(weigher.claim(self, &item), item)
+    }
+
+    /// Stores an item that was weighed in the place that it has got; for one that has none the strategy decides.
+    #[inline(always)]
+    pub(super) fn try_push_claimed(
+        &self,
+        claim: Result<PrepaidClaim<'_, T, Hangar<T>>, u64>,
+        item: T,
+    ) -> Result<(), PushError<T>> {
+        match claim {
             Ok(place) => {
                 self.fill_weighed(place, item);
                 Ok(())
@@ -149,7 +159,7 @@ impl<T> Core<T> {
     }
 
     #[cold]
-    pub(super) fn try_push_weighed(&self, item: T, size: u64) -> Result<(), PushError<T>> {
+    fn try_push_weighed(&self, item: T, size: u64) -> Result<(), PushError<T>> {
         self.store_weighed(item, size).or_else(|(item, tag)| self.try_admit(item, tag))
     }
 

@@ -19,7 +19,8 @@ pub(crate) trait Weigh<T>: Send + Sync {
     /// prepaid, and if the strategy need not be asked; else how heavy it is. The item stays where it is.
     fn claim<'a>(&self, core: &'a Core<T>, item: &T) -> Result<PrepaidClaim<'a, T, Hangar<T>>, u64>;
 
-    /// The same for an item that goes in registers, which is moved for nothing; it is stored, or the strategy decides.
+    /// The same for an item that goes in registers, which is moved for nothing: it is stored, or the strategy decides. All others stay
+    /// where their owner has them until there is a place.
     fn try_push(&self, core: &Core<T>, item: T) -> Result<(), PushError<T>>;
 }
 
@@ -42,13 +43,7 @@ impl<T, F: Fn(&T) -> u64 + Send + Sync> Weigh<T> for F {
     }
 
     fn try_push(&self, core: &Core<T>, item: T) -> Result<(), PushError<T>> {
-        match self.claim(core, &item) {
-            Ok(place) => {
-                core.fill_weighed(place, item);
-                Ok(())
-            }
-            Err(size) => core.try_push_weighed(item, size),
-        }
+        core.try_push_claimed(self.claim(core, &item), item)
     }
 }
 
