@@ -191,7 +191,8 @@ impl<T: Send + 'static> Evicting<T> for Evictor<T> {
     fn push(&self, mut item: T) {
         // It is refused if whoever writes the oldest item has lost its processor for ten milliseconds.
         while let Err(refused) = self.queue.try_push(item) {
-            item = refused.into_inner();
+            let PushError::Full(back) = refused else { panic!("there is always something to displace") };
+            item = back;
         }
     }
 }

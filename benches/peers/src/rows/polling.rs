@@ -14,16 +14,18 @@ use crate::peers::{
     Tokio,
 };
 
-/// A multiple of the batch: the last one is full, too, so that nothing waits for its linger.
+/// Multiples of the batch: the last one is full, too, so that nothing waits for its linger.
 const ITEMS: u64 = 1_000_000;
+/// A pass is long, since the scheduler takes some milliseconds to find each thread a processor.
+const POLLED: u64 = 4 * ITEMS;
 const CAPACITY: usize = 10_000;
 /// So much that it is never full, whoever pushes.
 const ROOMY: usize = 100_000;
 const PAUSE: Duration = Duration::from_micros(30);
 
 pub(crate) fn rows(form: Form) -> Vec<Contest> {
-    let items = form.items(ITEMS);
-    vec![polling(1, items), polling(2, items), polling(4, items), now_and_then_row(items)]
+    let polled = form.items(POLLED);
+    vec![polling(1, polled), polling(2, polled), polling(4, polled), now_and_then_row(form.items(ITEMS))]
 }
 
 fn polling(producers: u64, items: u64) -> Contest {
