@@ -37,6 +37,21 @@ impl Sub for Usage {
     }
 }
 
+/// The CPU time of the calling thread so far, in milliseconds.
+///
+/// # Panics
+///
+/// If the kernel has no such clock, which it always has.
+pub(crate) fn thread_cpu() -> f64 {
+    let mut time = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: the pointer is to a `timespec`, which the call fills in.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, time.as_mut_ptr()) };
+    assert_eq!(result, 0, "clock_gettime: {}", io::Error::last_os_error());
+    // SAFETY: it was zeroed, which is a value of these integers, and then filled in.
+    let time = unsafe { time.assume_init() };
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +65,14 @@ mod tests {
         }
         let used = Usage::now() - start;
         assert!(used.switches >= 10.0 && used.cpu < 1000.0, "{used:?}");
+    }
+
+    #[test]
+    fn a_thread_is_charged_for_its_own_work() {
+        let (own, all) = (thread_cpu(), Usage::now());
+        let other = std::thread::spawn(|| while thread_cpu() < 20.0 {});
+        other.join().expect("no panic");
+        let (own, all) = (thread_cpu() - own, (Usage::now() - all).cpu);
+        assert!(own < 10.0 && all >= 19.0, "{own} and {all}");
     }
 }
