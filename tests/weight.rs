@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -334,7 +335,7 @@ fn reservations_wait_their_turn_and_give_it_up() {
         let mut last = Box::pin(c.reserve_weight(5));
         assert!(poll_once(&mut last).is_pending());
         c.close();
-        assert!(matches!(poll_once(&mut last), std::task::Poll::Ready(Err(ReserveError::Closed))));
+        assert!(matches!(poll_once(&mut last), Poll::Ready(Err(ReserveError::Closed))));
         assert_eq!((weights(&c).reserved, weights(&c).depth), (0, 6));
     });
 }
@@ -371,7 +372,7 @@ fn many_are_pushed_until_one_is_too_heavy() {
         assert!(poll_once(&mut all).is_pending());
         assert_eq!((c.snapshot().waiting, weights(&c).depth), (1, 10));
         assert_eq!(c.purge().len(), 3);
-        let std::task::Poll::Ready(Err(error)) = poll_once(&mut all) else { panic!("all that fits is in") };
+        let Poll::Ready(Err(error)) = poll_once(&mut all) else { panic!("all that fits is in") };
         assert_eq!((error.reason(), error.accepted()), (RefuseReason::TooLarge, 2));
         assert_eq!(error.into_rest().collect::<Vec<_>>(), [(7, u64::MAX), (8, 0)]);
         assert_eq!((c.snapshot().refused.too_large, weights(&c).depth), (2, 5));
@@ -447,6 +448,72 @@ fn what_cannot_be_weighed_is_too_heavy() {
         assert_eq!((snapshot.panics, snapshot.refused.too_large, snapshot.depth, c.weight()), (4, 4, 0, 0));
         weights(&c);
     });
+}
+
+/// What becomes of each of many pushes, of items that have so many bytes besides a name and a weight; then, what is delivered.
+fn story<const BYTES: usize>(strategy: Strategy<(u64, u64, [u8; BYTES])>, seed: u64) -> (Vec<String>, Vec<u64>) {
+    type Sized<const BYTES: usize> = (u64, u64, [u8; BYTES]);
+    const UNWEIGHABLE: u64 = 41;
+    paused(move || async move {
+        let log = Log::default();
+        let calls = log.clone();
+        let c = BackpressureController::builder(20)
+            .fixed(20, HOUR)
+            .weigher(|item: &Sized<BYTES>| if item.1 == UNWEIGHABLE { panic!("the test says so") } else { item.1 })
+            .capacity_weight(200)
+            .strategy(strategy)
+            .spawn(move |batch: Batch<Sized<BYTES>>| {
+                calls.add(&batch.iter().map(|item| item.0).collect::<Vec<_>>());
+                async { Ok(()) }
+            })
+            .unwrap();
+        let mut dice = Dice(seed);
+        let mut lines = Vec::new();
+        for name in 0..200 {
+            // Most weigh at most an equal share; some do not, and some are too heavy.
+            let weight = if dice.up_to(4) == 0 { dice.up_to(250) } else { dice.up_to(10) };
+            let item = (name, weight, [name as u8; BYTES]);
+            let reason = if dice.up_to(2) == 0 {
+                match poll_once(&mut Box::pin(c.push(item))) {
+                    Poll::Ready(result) => result.err().map(|error| error.reason()),
+                    Poll::Pending => Some(RefuseReason::TimedOut),
+                }
+            } else {
+                c.try_push(item).err().map(|error| {
+                    let reason = error.reason();
+                    assert_eq!(error.into_inner(), item);
+                    reason
+                })
+            };
+            let weights = weights(&c);
+            lines.push(format!("{weight}: {reason:?}, {} inside, {weights:?}", c.len()));
+            if dice.up_to(20) == 0 {
+                let _ = c.flush().await;
+            }
+        }
+        c.drain(SEC).await;
+        c.snapshot().audit().unwrap();
+        (lines, log.items())
+    })
+}
+
+/// Those that go in registers take another way in than those that go in memory.
+#[test]
+fn items_of_all_sizes_are_bounded_alike() {
+    fn strategies<const BYTES: usize>() -> [Strategy<(u64, u64, [u8; BYTES])>; 4] {
+        let asked = Strategy::custom_from(State::Normal, |item: &(u64, u64, [u8; BYTES]), _| {
+            if item.0 % 3 == 0 { Admission::Refuse } else { Admission::EvictOldest }
+        });
+        [Strategy::Block, Strategy::DropOldest, Strategy::DropNewest, asked]
+    }
+    for seed in 0..rounds(200, 10) {
+        for (small, large) in strategies::<0>().into_iter().zip(strategies::<48>()) {
+            let told = format!("{small:?}, {seed}");
+            let (small, large) = (story(small, seed), story(large, seed));
+            assert_eq!(small, large, "{told}");
+            assert!(small.1.len() > 20, "{told}");
+        }
+    }
 }
 
 #[test]
