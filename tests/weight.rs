@@ -491,7 +491,7 @@ fn story<const BYTES: usize>(strategy: Strategy<(u64, u64, [u8; BYTES])>, seed: 
                 let _ = c.flush().await;
             }
         }
-        c.drain(SEC).await;
+        assert!(c.drain(SEC).await.leftovers.is_empty());
         c.snapshot().audit().unwrap();
         (lines, log.items())
     })
