@@ -93,7 +93,8 @@ pub(crate) struct Hangar<T> {
     flights: Flights<T>,
     /// Pulled batches that came home with something left.
     returned: Vec<Returned>,
-    is_paused: bool,
+    /// Since when nothing is to be taken, by hand.
+    paused_since: Option<Tick>,
     /// The sink has asked for a pause until then.
     pause: Option<Due>,
     /// Items before this position were seen claimed when a batch left without them, for this reason.
@@ -137,7 +138,7 @@ impl<T> Core<T> {
         let hangar = Hangar {
             flights: Flights::new(),
             returned: Vec::new(),
-            is_paused: false,
+            paused_since: None,
             pause: None,
             promised: (0, FlushReason::Full),
             settings: Arc::new(settings),
@@ -263,14 +264,16 @@ impl<T> Core<T> {
     }
 
     pub(crate) fn pause(&self, paused: bool) {
+        let now = self.now();
         let mut locked = self.gate.lock();
-        locked.desk().rest.is_paused = paused;
+        let since = &mut locked.desk().rest.paused_since;
+        *since = paused.then(|| since.unwrap_or(now));
         locked.rouse();
         self.apply(locked.leave());
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        self.gate.lock().desk().rest.is_paused
+        self.gate.lock().desk().rest.paused_since.is_some()
     }
 
     /// A barrier behind everything accepted so far.

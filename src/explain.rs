@@ -41,18 +41,22 @@ pub struct Explanation {
     pub is_down: bool,
     /// How many decisions there were since the build.
     pub count: u64,
-    /// The last of them, the latest first, at most 32.
+    /// The last of them, the latest first, at most 32. What was decided several times in a row is one.
     pub decisions: Vec<PastDecision>,
 }
 
-/// A decision of the flush loop, and how long ago it was.
+/// A decision of the flush loop, how long ago it was, and how often in a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PastDecision {
-    /// How long ago.
+    /// How long ago; the last time, if it was decided several times in a row.
     pub age: Duration,
     /// What was decided.
     pub decision: Decision,
+    /// How often it was decided in a row, with nothing else in between. At least 1.
+    pub times: u64,
+    /// How long ago it was decided first.
+    pub first_age: Duration,
 }
 
 impl fmt::Display for Explanation {
@@ -88,10 +92,16 @@ impl fmt::Display for Explanation {
 
 impl fmt::Display for PastDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { age, decision } = self;
+        let Self { age, decision, times, first_age } = self;
         write!(f, "{:>8.1} s ago: {:<17} batch {}", age.as_secs_f64(), decision.reason, decision.batch)?;
         write!(f, ", calls {}", decision.slots)?;
-        decision.rate.map_or(Ok(()), |rate| write!(f, ", {rate:.1} calls/s"))
+        if let Some(rate) = decision.rate {
+            write!(f, ", {rate:.1} calls/s")?;
+        }
+        if *times > 1 {
+            write!(f, "; {times} times, first {:.1} s ago", first_age.as_secs_f64())?;
+        }
+        Ok(())
     }
 }
 
@@ -135,17 +145,20 @@ mod tests {
     fn an_operator_reads_where_it_stands_and_why() {
         let decision =
             Decision { at: Tick::default(), reason: DecisionReason::Throttled, batch: 50, slots: 2, rate: Some(8.5) };
+        let age = Duration::from_secs(3);
+        let once = PastDecision { age, decision, times: 1, first_age: age };
         let told = Explanation {
             pause: Some(Duration::from_millis(2500)),
             rate: Some(8.5),
             latency: Some(Duration::from_micros(12_340)),
             is_down: true,
-            decisions: vec![PastDecision { age: Duration::from_secs(3), decision }],
+            decisions: vec![once, PastDecision { times: 17, first_age: Duration::from_secs(90), ..once }],
             ..explanation()
         };
         let text = told.to_string();
         assert!(text.contains("; a call takes 12.3 ms; at most 8.5 calls/s"), "{text}");
         assert!(text.contains("left alone for another 2.5 s; the sink is down"), "{text}");
-        assert!(text.ends_with("\n     3.0 s ago: throttled         batch 50, calls 2, 8.5 calls/s"), "{text}");
+        let line = "\n     3.0 s ago: throttled         batch 50, calls 2, 8.5 calls/s";
+        assert!(text.ends_with(&format!("{line}{line}; 17 times, first 90.0 s ago")), "{text}");
     }
 }

@@ -71,6 +71,22 @@ pub enum HealthReason {
         /// For so long.
         since: Duration,
     },
+    /// The sink has asked to be left alone for more than another 10 s, and items wait for it. Degraded.
+    Throttled {
+        /// For so long. `Duration::MAX` is for ever.
+        left: Duration,
+        /// Items that wait, in the buffer or to be sent again.
+        items: u64,
+        /// What the sink said last.
+        error: Option<Arc<dyn Error + Send + Sync>>,
+    },
+    /// It was paused by [`pause`](crate::BackpressureController::pause) for more than 10 s, and items wait. Degraded.
+    Paused {
+        /// For so long.
+        since: Duration,
+        /// Items in the buffer.
+        items: u64,
+    },
     /// Something is outstanding, the sink has nothing, and the flusher has not looked for more than 5 s: nobody drives it,
     /// or its thread is blocked. Unhealthy.
     FlusherStalled {
@@ -143,7 +159,7 @@ impl fmt::Display for HealthReason {
         match self {
             Self::Retrying { attempts, items, error } => {
                 write!(f, "{items} items wait for the sink, sent {attempts} times")?;
-                error.as_ref().map_or(Ok(()), |error| write!(f, ", last error: {error}"))
+                last(f, error.as_ref())
             }
             Self::SinkHangs { since } => write!(f, "the sink has not answered for {:.1} s", seconds(since)),
             Self::BlockedProducers { producers, longest } => {
@@ -156,12 +172,22 @@ impl fmt::Display for HealthReason {
                     .try_for_each(|(i, (reason, n))| write!(f, "{} {n} {reason}", if i == 0 { ":" } else { "," }))
             }
             Self::Full { state, since } => write!(f, "the buffer has been {state} for {:.1} s", seconds(since)),
+            Self::Throttled { left, items, error } => {
+                write!(f, "{items} items wait, the sink is to be left alone for ")?;
+                if *left == Duration::MAX { f.write_str("ever") } else { write!(f, "{:.1} s", seconds(left)) }?;
+                last(f, error.as_ref())
+            }
+            Self::Paused { since, items } => write!(f, "{items} items wait, paused for {:.1} s", seconds(since)),
             Self::FlusherStalled { since } => write!(f, "the flusher has not run for {:.1} s", seconds(since)),
             Self::FlusherGone => f.write_str("the flusher is gone, though the intake was open"),
             Self::Draining => f.write_str("the intake is shut, what is inside is being delivered"),
             Self::Ended => f.write_str("it has ended"),
         }
     }
+}
+
+fn last(f: &mut fmt::Formatter<'_>, error: Option<&Arc<dyn Error + Send + Sync>>) -> fmt::Result {
+    error.map_or(Ok(()), |error| write!(f, ", last error: {error}"))
 }
 
 /// The batch of this attempt, or a later one, is in trouble.
@@ -173,6 +199,8 @@ const BLOCKED: Duration = Duration::from_secs(1);
 const STALLED: Duration = Duration::from_secs(5);
 /// Long beside a burst.
 const FULL: Duration = Duration::from_secs(5);
+/// A pause of the sink that lasts, or one by hand that was forgotten.
+const PAUSED: Duration = Duration::from_secs(10);
 /// How long a reason stays when it holds no more.
 const HOLD: Duration = Duration::from_secs(10);
 
@@ -190,6 +218,13 @@ pub(crate) struct View {
     pub(crate) losses: Losses,
     pub(crate) state: State,
     pub(crate) state_since: Tick,
+    /// What the sink has asked for is left of its pause; `Duration::MAX` for ever.
+    pub(crate) pause_left: Duration,
+    /// Since when it is paused by hand, unless the end is near, which does not wait for that.
+    pub(crate) paused_since: Option<Tick>,
+    pub(crate) buffered: u64,
+    /// Items that wait to be sent again.
+    pub(crate) again: u64,
     /// The oldest item that is not settled came no earlier.
     pub(crate) oldest_item: Option<Tick>,
     /// When the flusher looked last.
@@ -214,6 +249,8 @@ pub(crate) enum Cause {
     Blocked(u64, Duration),
     Losing(Losses),
     Full(State, Duration),
+    Throttled(Duration, u64),
+    Paused(Duration, u64),
     Stalled(Duration),
     Gone,
     Draining,
@@ -228,6 +265,8 @@ impl Cause {
             Self::Blocked(producers, longest) => HealthReason::BlockedProducers { producers, longest },
             Self::Losing(lost) => HealthReason::Losing { lost },
             Self::Full(state, since) => HealthReason::Full { state, since },
+            Self::Throttled(left, items) => HealthReason::Throttled { left, items, error: error.cloned() },
+            Self::Paused(since, items) => HealthReason::Paused { since, items },
             Self::Stalled(since) => HealthReason::FlusherStalled { since },
             Self::Gone => HealthReason::FlusherGone,
             Self::Draining => HealthReason::Draining,
@@ -240,7 +279,7 @@ impl Cause {
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// Each cause that was found, and when it was last seen to hold.
-    raised: [Option<(Cause, Tick)>; 6],
+    raised: [Option<(Cause, Tick)>; 8],
     losses: LossWatch,
 }
 
@@ -272,6 +311,8 @@ impl Memory {
         let over =
             |since: Option<Tick>, limit| since.map(|since| view.now.since(since)).filter(|waited| *waited > limit);
         let is_full = matches!(view.state, State::Critical | State::Blocked);
+        let waiting = view.buffered + view.again;
+        let paused_since = view.paused_since.filter(|_| view.buffered > 0);
         let is_idle = view.oldest_item.is_none() || view.call_since.is_some();
         let silent_since = if is_idle { None } else { view.oldest_item.max(view.looked) };
         let is_losing = self.losses.last.is_some_and(|last| view.now.since(last) < HOLD);
@@ -281,6 +322,8 @@ impl Memory {
             over(view.oldest_wait, BLOCKED).map(|longest| Cause::Blocked(view.producers, longest)),
             is_losing.then(|| Cause::Losing(view.losses.since(&self.losses.before))),
             over(is_full.then_some(view.state_since), FULL).map(|since| Cause::Full(view.state, since)),
+            (view.pause_left > PAUSED && waiting > 0).then_some(Cause::Throttled(view.pause_left, waiting)),
+            over(paused_since, PAUSED).map(|since| Cause::Paused(since, view.buffered)),
             over(silent_since, STALLED).map(Cause::Stalled),
         ];
         let last = match view.phase {
@@ -321,6 +364,10 @@ mod tests {
             losses: Losses::default(),
             state: State::Normal,
             state_since: at(0),
+            pause_left: Duration::ZERO,
+            paused_since: None,
+            buffered: 0,
+            again: 0,
             oldest_item: None,
             looked: Some(at(millis)),
             phase: LifePhase::Open,
@@ -335,8 +382,8 @@ mod tests {
         assert_eq!(cause(View { attempts: 4, ..calm }), []);
         assert_eq!(cause(View { attempts: 5, retrying: 7, ..calm }), [Cause::Retrying(5, 7)]);
         assert_eq!(cause(View { call_since: Some(at(10_000)), ..calm }), []);
-        let ten = Duration::from_millis(10_001);
-        assert_eq!(cause(View { call_since: Some(at(9_999)), ..calm }), [Cause::SinkHangs(ten)]);
+        let hung = View { call_since: Some(at(9_999)), ..calm };
+        assert_eq!(cause(hung), [Cause::SinkHangs(Duration::from_millis(10_001))]);
         assert_eq!(cause(View { producers: 2, oldest_wait: Some(at(19_000)), ..calm }), []);
         let blocked = View { producers: 2, oldest_wait: Some(at(18_000)), ..calm };
         assert_eq!(cause(blocked), [Cause::Blocked(2, Duration::from_secs(2))]);
@@ -344,6 +391,15 @@ mod tests {
         assert_eq!(cause(View { state: State::Critical, state_since: at(15_000), ..calm }), []);
         let full = View { state: State::Blocked, state_since: at(14_000), ..calm };
         assert_eq!(cause(full), [Cause::Full(State::Blocked, Duration::from_secs(6))]);
+        let ten = Duration::from_secs(10);
+        assert_eq!(cause(View { pause_left: 2 * ten, ..calm }), [], "nothing waits");
+        assert_eq!(cause(View { pause_left: ten, buffered: 3, ..calm }), []);
+        let throttled = View { pause_left: 2 * ten, buffered: 3, again: 4, ..calm };
+        assert_eq!(cause(throttled), [Cause::Throttled(2 * ten, 7)]);
+        let paused = View { paused_since: Some(at(5_000)), again: 4, ..calm };
+        assert_eq!(cause(paused), [], "what is sent again does not wait for it");
+        assert_eq!(cause(View { paused_since: Some(at(10_000)), buffered: 3, ..paused }), []);
+        assert_eq!(cause(View { buffered: 3, ..paused }), [Cause::Paused(3 * ten / 2, 3)]);
         let silent = View { oldest_item: Some(at(1_000)), looked: Some(at(2_000)), ..calm };
         assert_eq!(cause(silent), [Cause::Stalled(Duration::from_secs(18))]);
         assert_eq!(cause(View { oldest_item: Some(at(19_000)), ..silent }), [], "an idle flusher need not look");

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 pub(crate) use self::adaptive::Adaptive;
 pub(crate) use self::fixed::Fixed;
-pub(crate) use self::log::Log;
 pub use self::log::{Decision, DecisionReason};
+pub(crate) use self::log::{Entry, Log};
 use crate::time::Tick;
 
 /// Decides when a batch leaves, and how many at once. `now` and a view come in, a plan goes out.

@@ -3,6 +3,8 @@
 mod support;
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use backpressure::{
     BackpressureController, Batch, FlushError, Health, HealthReason, HealthStatus, Retry, State, Strategy,
@@ -18,6 +20,8 @@ fn names(health: &Health) -> Vec<&'static str> {
         HealthReason::BlockedProducers { .. } => "blocked",
         HealthReason::Losing { .. } => "losing",
         HealthReason::Full { .. } => "full",
+        HealthReason::Throttled { .. } => "throttled",
+        HealthReason::Paused { .. } => "paused",
         HealthReason::FlusherStalled { .. } => "stalled",
         HealthReason::FlusherGone => "gone",
         HealthReason::Draining => "draining",
@@ -106,6 +110,78 @@ fn a_sink_that_hangs_and_a_buffer_that_stays_full_are_seen() {
             health.to_string(),
             "degraded: the sink has not answered for 12.0 s; the buffer has been blocked for 12.0 s"
         );
+    });
+}
+
+#[test]
+fn a_sink_that_asks_to_be_left_alone_for_long_is_seen() {
+    paused(|| async {
+        for (asked, told) in [(secs(30), "30.0 s"), (Duration::MAX, "ever")] {
+            let is_first = AtomicBool::new(true);
+            let c = builder(10)
+                .spawn(move |batch: Batch<u64>| {
+                    drop(batch);
+                    std::future::ready(if is_first.swap(false, Ordering::Relaxed) {
+                        Err(FlushError::throttled("quota", asked))
+                    } else {
+                        Ok(())
+                    })
+                })
+                .unwrap();
+            (0..4).for_each(|i| c.try_push(i).unwrap());
+            idle().await;
+            c.try_push(4).unwrap();
+            let health = c.health();
+            assert_eq!((health.status, names(&health)), (HealthStatus::Degraded, vec!["throttled"]));
+            let text = format!("degraded: 5 items wait, the sink is to be left alone for {told}, last error: quota");
+            assert_eq!(health.to_string(), text);
+            if asked == Duration::MAX {
+                tokio::time::sleep(HOUR).await;
+                assert_eq!(names(&c.health()), ["throttled"]);
+                continue;
+            }
+            tokio::time::sleep(secs(15)).await;
+            assert_eq!(names(&c.health()), ["throttled"]);
+            tokio::time::sleep(secs(9)).await;
+            assert_eq!(names(&c.health()), ["throttled"], "it does not flap");
+            tokio::time::sleep(secs(7)).await;
+            assert!(c.is_empty() && c.health().is_healthy(), "{}", c.health());
+        }
+    });
+}
+
+#[test]
+fn a_pause_that_was_forgotten_is_seen_once_items_wait() {
+    paused(|| async {
+        let c = builder(10).spawn(ok(&Log::default())).unwrap();
+        c.pause();
+        tokio::time::sleep(HOUR).await;
+        assert!(c.health().is_healthy(), "nothing waits");
+        c.try_push(1).unwrap();
+        c.pause();
+        let health = c.health();
+        let [HealthReason::Paused { since, items: 1, .. }] = &health.reasons[..] else { panic!("{health:?}") };
+        assert_eq!((*since, health.status), (HOUR, HealthStatus::Degraded));
+        assert_eq!(health.to_string(), "degraded: 1 items wait, paused for 3600.0 s");
+        c.resume();
+        tokio::time::sleep(secs(10)).await;
+        assert!(c.health().is_healthy(), "{}", c.health());
+        c.pause();
+        c.try_push(2).unwrap();
+        tokio::time::sleep(secs(10)).await;
+        assert!(c.health().is_healthy(), "not for long");
+        tokio::time::sleep(ms(1)).await;
+        assert_eq!(names(&c.health()), ["paused"]);
+    });
+    paused(|| async {
+        let (gate, log) = (Gate::closed(), Log::default());
+        let c = builder(4).spawn(gated(&gate, &log)).unwrap();
+        c.pause();
+        (0..4).for_each(|i| c.try_push(i).unwrap());
+        tokio::time::sleep(secs(11)).await;
+        c.close();
+        idle().await;
+        assert!(!names(&c.health()).contains(&"paused"), "an end does not wait for it");
     });
 }
 

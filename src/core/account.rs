@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::{Core, Hangar};
 use crate::explain::{Explanation, PastDecision};
 use crate::flight::Phase;
+use crate::pace::Entry;
 use crate::retry::Due;
+use crate::time::Tick;
 
 impl<T> Core<T> {
     pub(crate) fn explain(&self) -> Explanation {
@@ -15,8 +17,13 @@ impl<T> Core<T> {
         let hangar = &locked.desk().rest;
         let log = &hangar.diary.log;
         let standing = *log.standing();
-        let past = |decision: crate::pace::Decision| PastDecision { age: now.since(decision.at), decision };
-        let mut decisions: Vec<_> = log.decisions().map(past).collect();
+        let past = |Entry { decision, first, times }| PastDecision {
+            age: now.since(decision.at),
+            decision,
+            times,
+            first_age: now.since(first),
+        };
+        let mut decisions: Vec<_> = log.entries().map(past).collect();
         decisions.reverse();
         Explanation {
             batch_limit: hangar.batch_limit(),
@@ -26,11 +33,8 @@ impl<T> Core<T> {
             calls: hangar.flights.iter().filter(|flight| flight.phase == Phase::Out).count() as u64,
             buffered,
             retry_waiting: hangar.retry_waiting(),
-            pause: hangar.pause.and_then(|Due(until)| match until {
-                None => Some(Duration::MAX),
-                Some(until) => Some(until.since(now)).filter(|left| !left.is_zero()),
-            }),
-            is_paused: hangar.is_paused,
+            pause: hangar.pause_left(now),
+            is_paused: hangar.paused_since.is_some(),
             rate: standing.rate,
             latency: standing.latency,
             drain_rate: standing.drain_rate,
@@ -52,6 +56,14 @@ impl<T> Hangar<T> {
     /// The most calls at once at present.
     pub(super) fn concurrency_limit(&self) -> u64 {
         self.diary.log.standing().slots.map_or(self.slots, |slots| slots.min(self.slots))
+    }
+
+    /// For how long the sink has asked to be left alone still; `Duration::MAX` is for ever.
+    pub(super) fn pause_left(&self, now: Tick) -> Option<Duration> {
+        self.pause.and_then(|Due(until)| match until {
+            None => Some(Duration::MAX),
+            Some(until) => Some(until.since(now)).filter(|left| !left.is_zero()),
+        })
     }
 
     /// Items of batches that wait to be sent again.

@@ -109,7 +109,7 @@ impl<T> Core<T> {
                 locked.sleep(items);
                 locked.desk().has_served = false;
                 let hangar = &mut locked.desk().rest;
-                if items.is_some() || hangar.is_paused {
+                if items.is_some() || hangar.paused_since.is_some() {
                     hangar.drain_rate.rest();
                 }
                 Step::Sleep(sooner(until, locked.desk().rest.ending.deadline()))
@@ -151,7 +151,7 @@ impl<T> Core<T> {
             is_tight: figures.is_full || waiting > 0 || locked.is_short(),
             is_flushing: locked.desk().ledger.barrier_end().is_some_and(|end| end > taken),
             is_closed: figures.is_closed,
-            is_paused: locked.desk().rest.is_paused,
+            is_paused: locked.desk().rest.paused_since.is_some(),
             max_batch: max_batch as u64,
             fits: locked.batch_limit(max_batch).max(1) as u64,
             linger,

@@ -1,5 +1,7 @@
 //! How a controller is: reads what [`Memory`](crate::health::Memory) judges.
 
+use std::time::Duration;
+
 use super::{Core, Hangar};
 use crate::flight::Phase;
 use crate::gate::Locked;
@@ -13,8 +15,8 @@ impl<T> Core<T> {
         let view = locked.vitals(now);
         let diary = &mut locked.desk().rest.diary;
         let causes = diary.health.judge(&view);
-        let is_retrying = causes.iter().any(|cause| matches!(cause, Cause::Retrying(..)));
-        let error = diary.last_error.clone().filter(|_| is_retrying);
+        let names_error = |cause: &Cause| matches!(cause, Cause::Retrying(..) | Cause::Throttled(..));
+        let error = diary.last_error.clone().filter(|_| causes.iter().any(names_error));
         drop(locked);
         let health = Health::new(&causes, error.as_ref());
         self.drop_items(error);
@@ -41,6 +43,10 @@ impl<T> Locked<'_, T, Hangar<T>> {
             losses: desk.ledger.total.lost,
             state,
             state_since: desk.state_since,
+            pause_left: hangar.pause_left(now).unwrap_or(Duration::ZERO),
+            paused_since: hangar.paused_since.filter(|_| !figures.is_closed),
+            buffered: figures.buffered,
+            again: hangar.retry_waiting(),
             oldest_item,
             looked: hangar.diary.looked,
             phase: match (hangar.ending.is_finished(), figures.is_closed) {

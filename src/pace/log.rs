@@ -86,10 +86,27 @@ pub struct Decision {
     pub rate: Option<f64>,
 }
 
+impl Decision {
+    /// The same, at another time.
+    fn repeats(&self, earlier: &Self) -> bool {
+        *self == Self { at: self.at, ..*earlier }
+    }
+}
+
+/// A decision, and how often it was made in a row: an outage repeats one for as long as it lasts, and is not to push out what
+/// was decided before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// The last of them.
+    pub(crate) decision: Decision,
+    pub(crate) first: Tick,
+    pub(crate) times: u64,
+}
+
 /// The last decisions, oldest first, and where the pace stands. Its memory is fixed.
 #[derive(Debug)]
 pub(crate) struct Log {
-    decisions: [Option<Decision>; KEPT],
+    entries: [Option<Entry>; KEPT],
     next: usize,
     /// How many there were in all.
     count: u64,
@@ -98,13 +115,17 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) const fn new() -> Self {
-        Self { decisions: [None; KEPT], next: 0, count: 0, standing: Standing::NONE }
+        Self { entries: [None; KEPT], next: 0, count: 0, standing: Standing::NONE }
     }
 
     pub(crate) fn note(&mut self, decision: Decision) {
-        self.decisions[self.next] = Some(decision);
-        self.next = (self.next + 1) % KEPT;
         self.count += 1;
+        if let Some(last) = self.entries[self.latest()].as_mut().filter(|last| decision.repeats(&last.decision)) {
+            *last = Entry { decision, first: last.first, times: last.times + 1 };
+            return;
+        }
+        self.entries[self.next] = Some(Entry { decision, first: decision.at, times: 1 });
+        self.next = (self.next + 1) % KEPT;
     }
 
     /// Where the pace stands now.
@@ -117,14 +138,18 @@ impl Log {
     }
 
     /// Oldest first.
-    pub(crate) fn decisions(&self) -> impl Iterator<Item = Decision> {
-        let (late, early) = self.decisions.split_at(self.next);
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        let (late, early) = self.entries.split_at(self.next);
         early.iter().chain(late).copied().flatten()
     }
 
     /// The latest.
     pub(crate) fn last(&self) -> Option<Decision> {
-        self.decisions[(self.next + KEPT - 1) % KEPT]
+        self.entries[self.latest()].map(|entry| entry.decision)
+    }
+
+    const fn latest(&self) -> usize {
+        (self.next + KEPT - 1) % KEPT
     }
 
     pub(crate) const fn count(&self) -> u64 {
@@ -135,17 +160,50 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_last_decisions_are_kept_in_order_and_all_are_counted() {
         let mut log = Log::new();
-        assert_eq!((log.decisions().count(), log.count(), log.last()), (0, 0, None));
+        assert_eq!((log.entries().count(), log.count(), log.last()), (0, 0, None));
         for batch in 1..=100 {
             let at = Tick::default();
             log.note(Decision { at, reason: DecisionReason::Grow, batch, slots: 1, rate: None });
             assert_eq!(log.last().map(|last| last.batch), Some(batch));
         }
-        let kept: Vec<_> = log.decisions().map(|decision| decision.batch).collect();
+        let kept: Vec<_> = log.entries().map(|entry| entry.decision.batch).collect();
         assert_eq!((kept, log.count()), ((100 - KEPT as u64 + 1..=100).collect(), 100));
+    }
+
+    #[test]
+    fn what_is_decided_again_takes_no_place_of_another() {
+        let mut log = Log::new();
+        let decided = |seconds, reason, batch| Decision {
+            at: Tick::at(Duration::from_secs(seconds)),
+            reason,
+            batch,
+            slots: 1,
+            rate: None,
+        };
+        log.note(decided(1, DecisionReason::Grow, 200));
+        (2..=1_000).for_each(|at| log.note(decided(at, DecisionReason::Failed, 200)));
+        log.note(decided(1_001, DecisionReason::TimedOut, 100));
+        log.note(decided(1_002, DecisionReason::Failed, 100));
+        log.note(decided(1_003, DecisionReason::Failed, 50));
+        let told: Vec<_> =
+            log.entries().map(|entry| (entry.decision.reason, entry.decision.batch, entry.times)).collect();
+        let expected = [
+            (DecisionReason::Grow, 200, 1),
+            (DecisionReason::Failed, 200, 999),
+            (DecisionReason::TimedOut, 100, 1),
+            (DecisionReason::Failed, 100, 1),
+            (DecisionReason::Failed, 50, 1),
+        ];
+        assert_eq!((told, log.count()), (expected.to_vec(), 1_003));
+        let outage = log.entries().nth(1).expect("there are five");
+        assert_eq!(
+            (outage.first, outage.decision.at),
+            (decided(2, DecisionReason::Failed, 200).at, Tick::at(Duration::from_secs(1_000)))
+        );
     }
 }

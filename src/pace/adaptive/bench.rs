@@ -416,7 +416,7 @@ impl Sim {
         let sample = Sample { ticket, items, latency, outcome, buffered: self.buffered, calls: self.calls };
         self.pace.ended(now, &sample, &mut self.log);
         let new = (self.log.count() - self.heard) as usize;
-        let all: Vec<Decision> = self.log.decisions().collect();
+        let all: Vec<_> = self.log.entries().map(|entry| entry.decision).collect();
         self.run.decisions.extend(&all[all.len() - new..]);
         self.heard = self.log.count();
     }

@@ -52,7 +52,7 @@ fn call(pace: &mut Adaptive, log: &mut Log, millis: u64, outcome: Outcome) {
 }
 
 fn reasons(log: &Log) -> Vec<DecisionReason> {
-    log.decisions().map(|decision| decision.reason).collect()
+    log.entries().map(|entry| entry.decision.reason).collect()
 }
 
 fn take(reason: FlushReason) -> Plan {
@@ -167,8 +167,8 @@ fn a_throttling_sink_is_left_alone_as_long_as_it_asked_and_then_called_less_ofte
     assert!(matches!(pace.plan(at(4000), &all), Plan::Take { .. }));
     pace.started(at(4000), 100);
     let Plan::Sleep { items: None, until: Some(next) } = pace.plan(at(4001), &all) else { panic!() };
-    assert_eq!(log.decisions().last().map(|last| last.reason), Some(DecisionReason::Throttled));
-    let rate = log.decisions().last().and_then(|last| last.rate).unwrap();
+    assert_eq!(log.last().map(|last| last.reason), Some(DecisionReason::Throttled));
+    let rate = log.last().and_then(|last| last.rate).unwrap();
     assert!((next.since(at(4000)).as_secs_f64() * rate - 1.0).abs() < 1e-6);
 }
 
