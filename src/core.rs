@@ -87,6 +87,20 @@ pub(crate) struct Core<T> {
     panics: AtomicU64,
 }
 
+/// The sink is to be left alone.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    since: Tick,
+    until: Due,
+}
+
+impl Pause {
+    /// For how long still; `Duration::MAX` is for ever.
+    fn left(&self, now: Tick) -> Duration {
+        self.until.0.map_or(Duration::MAX, |until| until.since(now))
+    }
+}
+
 /// What this floor keeps under the head lock.
 #[derive(Debug)]
 pub(crate) struct Hangar<T> {
@@ -95,8 +109,8 @@ pub(crate) struct Hangar<T> {
     returned: Vec<Returned>,
     /// Since when nothing is to be taken, by hand.
     paused_since: Option<Tick>,
-    /// The sink has asked for a pause until then.
-    pause: Option<Due>,
+    /// What the sink has asked for last.
+    pause: Option<Pause>,
     /// Items before this position were seen claimed when a batch left without them, for this reason.
     promised: (u64, FlushReason),
     settings: Arc<Settings>,

@@ -11,15 +11,17 @@ use crate::time::Tick;
 
 /// How a controller is, and why: for health checks, and for those who are woken by them.
 ///
-/// Nothing is measured for it beforehand: it is judged when it is asked for. A reason that was found once stays for 10 s
+/// Nothing is measured for it beforehand: it is judged when it is asked for. A reason that was found once counts for 10 s
 /// after it was last seen to hold, so that a check does not flap; `Draining`, `Ended` and `FlusherGone` come and go at once.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Health {
-    /// The worst that any of the reasons makes of it.
+    /// The worst that any of the reasons makes of it, the recent ones included.
     pub status: HealthStatus,
-    /// All that is wrong; empty if it is healthy.
+    /// All that is wrong.
     pub reasons: Vec<HealthReason>,
+    /// What was wrong within the last 10 s and is so no more, as it was last seen.
+    pub recent: Vec<HealthReason>,
 }
 
 /// How a controller is.
@@ -71,9 +73,9 @@ pub enum HealthReason {
         /// For so long.
         since: Duration,
     },
-    /// The sink has asked to be left alone for more than another 10 s, and items wait for it. Degraded.
+    /// The sink has asked to be left alone for more than 10 s, and items wait for it. Degraded.
     Throttled {
-        /// For so long. `Duration::MAX` is for ever.
+        /// For so long still. `Duration::MAX` is for ever.
         left: Duration,
         /// Items that wait, in the buffer or to be sent again.
         items: u64,
@@ -108,9 +110,11 @@ impl Health {
         self.status == HealthStatus::Healthy
     }
 
-    pub(crate) fn new(causes: &[Cause], error: Option<&Arc<dyn Error + Send + Sync>>) -> Self {
-        let reasons: Vec<_> = causes.iter().map(|cause| cause.reason(error)).collect();
-        Self { status: reasons.iter().map(HealthReason::status).max().unwrap_or_default(), reasons }
+    pub(crate) fn new(causes: &Causes, error: Option<&Arc<dyn Error + Send + Sync>>) -> Self {
+        let [reasons, recent] = [&causes.now, &causes.recent]
+            .map(|causes| causes.iter().map(|cause| cause.reason(error)).collect::<Vec<_>>());
+        let status = reasons.iter().chain(&recent).map(HealthReason::status).max().unwrap_or_default();
+        Self { status, reasons, recent }
     }
 }
 
@@ -149,6 +153,9 @@ impl fmt::Display for Health {
         for (i, reason) in self.reasons.iter().enumerate() {
             write!(f, "{} {reason}", if i == 0 { ":" } else { ";" })?;
         }
+        for (i, reason) in self.recent.iter().enumerate() {
+            write!(f, "{} {reason}", if i == 0 { "; over by now:" } else { ";" })?;
+        }
         Ok(())
     }
 }
@@ -173,8 +180,12 @@ impl fmt::Display for HealthReason {
             }
             Self::Full { state, since } => write!(f, "the buffer has been {state} for {:.1} s", seconds(since)),
             Self::Throttled { left, items, error } => {
-                write!(f, "{items} items wait, the sink is to be left alone for ")?;
-                if *left == Duration::MAX { f.write_str("ever") } else { write!(f, "{:.1} s", seconds(left)) }?;
+                write!(f, "{items} items wait, the sink is to be left alone ")?;
+                if *left == Duration::MAX {
+                    f.write_str("for ever")
+                } else {
+                    write!(f, "for another {:.1} s", seconds(left))
+                }?;
                 last(f, error.as_ref())
             }
             Self::Paused { since, items } => write!(f, "{items} items wait, paused for {:.1} s", seconds(since)),
@@ -218,8 +229,8 @@ pub(crate) struct View {
     pub(crate) losses: Losses,
     pub(crate) state: State,
     pub(crate) state_since: Tick,
-    /// What the sink has asked for is left of its pause; `Duration::MAX` for ever.
-    pub(crate) pause_left: Duration,
+    /// Since when the sink is to be left alone, and for how long still.
+    pub(crate) pause: Option<(Tick, Duration)>,
     /// Since when it is paused by hand, unless the end is near, which does not wait for that.
     pub(crate) paused_since: Option<Tick>,
     pub(crate) buffered: u64,
@@ -239,6 +250,19 @@ pub(crate) enum LifePhase {
     Ended,
     /// Ended though nobody had shut the intake.
     Gone,
+}
+
+/// What is wrong, and what was so of late.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Causes {
+    pub(crate) now: Vec<Cause>,
+    pub(crate) recent: Vec<Cause>,
+}
+
+impl Causes {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Cause> {
+        self.now.iter().chain(&self.recent)
+    }
 }
 
 /// A [`HealthReason`] without what is the user's.
@@ -305,13 +329,16 @@ impl Memory {
         watch.seen = losses;
     }
 
-    /// All that is wrong.
-    pub(crate) fn judge(&mut self, view: &View) -> Vec<Cause> {
+    pub(crate) fn judge(&mut self, view: &View) -> Causes {
         self.note_losses(view.now, view.losses);
         let over =
             |since: Option<Tick>, limit| since.map(|since| view.now.since(since)).filter(|waited| *waited > limit);
         let is_full = matches!(view.state, State::Critical | State::Blocked);
         let waiting = view.buffered + view.again;
+        let long_pause = view
+            .pause
+            .filter(|(since, left)| view.now.since(*since).saturating_add(*left) > PAUSED)
+            .filter(|_| waiting > 0);
         let paused_since = view.paused_since.filter(|_| view.buffered > 0);
         let is_idle = view.oldest_item.is_none() || view.call_since.is_some();
         let silent_since = if is_idle { None } else { view.oldest_item.max(view.looked) };
@@ -322,15 +349,15 @@ impl Memory {
             over(view.oldest_wait, BLOCKED).map(|longest| Cause::Blocked(view.producers, longest)),
             is_losing.then(|| Cause::Losing(view.losses.since(&self.losses.before))),
             over(is_full.then_some(view.state_since), FULL).map(|since| Cause::Full(view.state, since)),
-            (view.pause_left > PAUSED && waiting > 0).then_some(Cause::Throttled(view.pause_left, waiting)),
+            long_pause.map(|(_, left)| Cause::Throttled(left, waiting)),
             over(paused_since, PAUSED).map(|since| Cause::Paused(since, view.buffered)),
             over(silent_since, STALLED).map(Cause::Stalled),
         ];
         let last = match view.phase {
             LifePhase::Open => None,
             LifePhase::Draining => Some(Cause::Draining),
-            LifePhase::Ended => return vec![Cause::Ended],
-            LifePhase::Gone => return vec![Cause::Gone],
+            LifePhase::Ended => return Causes { now: vec![Cause::Ended], recent: Vec::new() },
+            LifePhase::Gone => return Causes { now: vec![Cause::Gone], recent: Vec::new() },
         };
         for (raised, found) in self.raised.iter_mut().zip(found) {
             *raised = match found {
@@ -341,7 +368,12 @@ impl Memory {
                 }
             };
         }
-        self.raised.iter().flatten().map(|(cause, _)| *cause).chain(last).collect()
+        let mut causes = Causes::default();
+        for (cause, seen) in self.raised.iter().flatten() {
+            if *seen == view.now { causes.now.push(*cause) } else { causes.recent.push(*cause) }
+        }
+        causes.now.extend(last);
+        causes
     }
 }
 
@@ -364,7 +396,7 @@ mod tests {
             losses: Losses::default(),
             state: State::Normal,
             state_since: at(0),
-            pause_left: Duration::ZERO,
+            pause: None,
             paused_since: None,
             buffered: 0,
             again: 0,
@@ -376,7 +408,11 @@ mod tests {
 
     #[test]
     fn each_reason_comes_when_its_condition_holds_and_not_before() {
-        let cause = |view: View| Memory::default().judge(&view);
+        let cause = |view: View| {
+            let Causes { now, recent } = Memory::default().judge(&view);
+            assert_eq!(recent, []);
+            now
+        };
         let calm = view(20_000);
         assert_eq!(cause(calm), []);
         assert_eq!(cause(View { attempts: 4, ..calm }), []);
@@ -392,10 +428,12 @@ mod tests {
         let full = View { state: State::Blocked, state_since: at(14_000), ..calm };
         assert_eq!(cause(full), [Cause::Full(State::Blocked, Duration::from_secs(6))]);
         let ten = Duration::from_secs(10);
-        assert_eq!(cause(View { pause_left: 2 * ten, ..calm }), [], "nothing waits");
-        assert_eq!(cause(View { pause_left: ten, buffered: 3, ..calm }), []);
-        let throttled = View { pause_left: 2 * ten, buffered: 3, again: 4, ..calm };
-        assert_eq!(cause(throttled), [Cause::Throttled(2 * ten, 7)]);
+        let throttled = View { pause: Some((calm.now, ten)), buffered: 3, again: 4, ..calm };
+        assert_eq!(cause(throttled), []);
+        let throttled = View { pause: Some((at(19_999), ten)), ..throttled };
+        assert_eq!(cause(throttled), [Cause::Throttled(ten, 7)]);
+        assert_eq!(cause(View { pause: Some((at(19_999), Duration::MAX)), ..throttled }).len(), 1);
+        assert_eq!(cause(View { buffered: 0, again: 0, ..throttled }), [], "nothing waits");
         let paused = View { paused_since: Some(at(5_000)), again: 4, ..calm };
         assert_eq!(cause(paused), [], "what is sent again does not wait for it");
         assert_eq!(cause(View { paused_since: Some(at(10_000)), buffered: 3, ..paused }), []);
@@ -412,24 +450,28 @@ mod tests {
     #[test]
     fn a_reason_stays_for_ten_seconds_after_it_was_last_seen() {
         let mut memory = Memory::default();
-        assert_eq!(memory.judge(&View { attempts: 5, ..view(1_000) }).len(), 1);
-        assert_eq!(memory.judge(&view(10_999)).len(), 1);
-        assert_eq!(memory.judge(&view(11_000)).len(), 0);
-        assert_eq!(memory.judge(&View { attempts: 5, ..view(12_000) }).len(), 1);
-        assert_eq!(memory.judge(&View { attempts: 6, ..view(20_000) }), [Cause::Retrying(6, 0)]);
-        assert_eq!(memory.judge(&view(29_999)), [Cause::Retrying(6, 0)], "as it was last seen");
+        let retrying = |attempts| vec![Cause::Retrying(attempts, 0)];
+        let now = |attempts| Causes { now: retrying(attempts), recent: vec![] };
+        assert_eq!(memory.judge(&View { attempts: 5, ..view(1_000) }), now(5));
+        assert_eq!(memory.judge(&view(10_999)), Causes { now: vec![], recent: retrying(5) });
+        assert_eq!(memory.judge(&view(11_000)), Causes::default());
+        assert_eq!(memory.judge(&View { attempts: 5, ..view(12_000) }), now(5));
+        assert_eq!(memory.judge(&View { attempts: 6, ..view(20_000) }), now(6));
+        let last = Causes { now: vec![], recent: retrying(6) };
+        assert_eq!(memory.judge(&view(29_999)), last, "as it was last seen");
     }
 
     #[test]
     fn losses_are_told_since_they_began_and_purges_are_none() {
         let lost = |evicted, purged| Losses { evicted, purged, ..Losses::default() };
         let mut memory = Memory::default();
-        assert_eq!(memory.judge(&View { losses: lost(0, 5), ..view(0) }), []);
-        assert_eq!(memory.judge(&View { losses: lost(3, 5), ..view(1_000) }), [Cause::Losing(lost(3, 0))]);
+        let judge = |memory: &mut Memory, millis, losses| memory.judge(&View { losses, ..view(millis) }).now;
+        assert_eq!(judge(&mut memory, 0, lost(0, 5)), []);
+        assert_eq!(judge(&mut memory, 1_000, lost(3, 5)), [Cause::Losing(lost(3, 0))]);
         memory.note_losses(at(9_000), lost(4, 5));
-        assert_eq!(memory.judge(&View { losses: lost(4, 5), ..view(18_999) }), [Cause::Losing(lost(4, 0))]);
-        assert_eq!(memory.judge(&View { losses: lost(4, 5), ..view(19_000) }), []);
-        assert_eq!(memory.judge(&View { losses: lost(5, 5), ..view(60_000) }), [Cause::Losing(lost(1, 0))]);
+        assert_eq!(judge(&mut memory, 18_999, lost(4, 5)), [Cause::Losing(lost(4, 0))]);
+        assert_eq!(judge(&mut memory, 19_000, lost(4, 5)), []);
+        assert_eq!(judge(&mut memory, 60_000, lost(5, 5)), [Cause::Losing(lost(1, 0))]);
     }
 
     #[test]
@@ -437,13 +479,14 @@ mod tests {
         let error: Arc<dyn Error + Send + Sync> = Arc::from(crate::error::BoxError::from("connection refused"));
         let lost = Losses { evicted: 3, failed: 1, ..Losses::default() };
         let causes = [Cause::Retrying(7, 500), Cause::Losing(lost), Cause::Stalled(Duration::from_millis(5_250))];
+        let causes = Causes { now: causes.to_vec(), recent: vec![Cause::Full(State::Blocked, Duration::from_secs(8))] };
         let health = Health::new(&causes, Some(&error));
         assert_eq!(
             health.to_string(),
             "unhealthy: 500 items wait for the sink, sent 7 times, last error: connection refused; 4 items lost: 1 failed, \
-             3 evicted; the flusher has not run for 5.2 s"
+             3 evicted; the flusher has not run for 5.2 s; over by now: the buffer has been blocked for 8.0 s"
         );
-        assert_eq!(Health::new(&[], None).to_string(), "healthy");
-        assert!(Health::new(&[], None).is_healthy());
+        let healthy = Health::new(&Causes::default(), None);
+        assert_eq!((healthy.to_string(), healthy.is_healthy()), ("healthy".to_owned(), true));
     }
 }

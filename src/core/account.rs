@@ -1,12 +1,9 @@
 //! What the flush loop goes by, for those who ask.
 
-use std::time::Duration;
-
-use super::{Core, Hangar};
+use super::{Core, Hangar, Pause};
 use crate::explain::{Explanation, PastDecision};
 use crate::flight::Phase;
 use crate::pace::Entry;
-use crate::retry::Due;
 use crate::time::Tick;
 
 impl<T> Core<T> {
@@ -33,7 +30,7 @@ impl<T> Core<T> {
             calls: hangar.flights.iter().filter(|flight| flight.phase == Phase::Out).count() as u64,
             buffered,
             retry_waiting: hangar.retry_waiting(),
-            pause: hangar.pause_left(now),
+            pause: hangar.pause(now).map(|pause| pause.left(now)),
             is_paused: hangar.paused_since.is_some(),
             rate: standing.rate,
             latency: standing.latency,
@@ -58,12 +55,9 @@ impl<T> Hangar<T> {
         self.diary.log.standing().slots.map_or(self.slots, |slots| slots.min(self.slots))
     }
 
-    /// For how long the sink has asked to be left alone still; `Duration::MAX` is for ever.
-    pub(super) fn pause_left(&self, now: Tick) -> Option<Duration> {
-        self.pause.and_then(|Due(until)| match until {
-            None => Some(Duration::MAX),
-            Some(until) => Some(until.since(now)).filter(|left| !left.is_zero()),
-        })
+    /// The pause that the sink has asked for, as long as it lasts.
+    pub(super) fn pause(&self, now: Tick) -> Option<Pause> {
+        self.pause.filter(|pause| !pause.left(now).is_zero())
     }
 
     /// Items of batches that wait to be sent again.

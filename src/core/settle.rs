@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::patience::Patience;
-use super::{Core, Hangar};
+use super::{Core, Hangar, Pause};
 use crate::error::LossReason;
 use crate::flight::{Cargo, Failed, Fates, FlightKey, Mark, Phase, Piece, Seqs, Sorted, Spare, Unmarked};
 use crate::gate::Locked;
@@ -317,7 +317,9 @@ impl<T> Locked<'_, T, Hangar<T>> {
         let sample = Sample { buffered: self.about_buffered(), ..sample };
         let hangar = &mut self.desk().rest;
         if let pace::Outcome::Throttled(after) = sample.outcome {
-            hangar.pause = hangar.pause.max(Some(Due(now.after(after))));
+            let asked = Pause { since: now, until: Due(now.after(after)) };
+            let pause = hangar.pause(now).unwrap_or(asked);
+            hangar.pause = Some(Pause { until: pause.until.max(asked.until), ..pause });
         }
         pace.ended(now, &sample, &mut hangar.diary.log);
         hangar.diary.log.stand(pace.standing());

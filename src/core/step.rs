@@ -9,7 +9,6 @@ use crate::batch::{Batch, BatchId};
 use crate::flight::{Flight, FlightKey, Phase, Piece, Seqs, Spare};
 use crate::gate::{Figures, Locked};
 use crate::pace::{Again, FlushReason, Pace, Plan, Sample, View};
-use crate::retry::Due;
 use crate::time::{Tick, sooner};
 
 /// What the flusher does next.
@@ -119,12 +118,10 @@ impl<T> Core<T> {
 
     /// What the pace says, unless the sink has asked for a pause, or a batch has left without items that were meant for it.
     fn plan(&self, locked: &mut Locked<'_, T, Hangar<T>>, now: Tick, pace: &mut dyn Pace, view: &View) -> Plan {
-        if let Some(Due(until)) = locked.desk().rest.pause {
-            if until.is_none_or(|until| until > now) {
-                // The first item is to be noticed all the same: its age, the figures, the health.
-                let items = (view.buffered == 0).then_some(1);
-                return Plan::Sleep { items, until };
-            }
+        if let Some(pause) = locked.desk().rest.pause(now) {
+            // The first item is to be noticed all the same: its age, the figures, the health.
+            let items = (view.buffered == 0).then_some(1);
+            return Plan::Sleep { items, until: pause.until.0 };
         }
         let promised = locked.desk().rest.promised;
         match pace.plan(now, view) {

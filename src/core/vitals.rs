@@ -1,7 +1,5 @@
 //! How a controller is: reads what [`Memory`](crate::health::Memory) judges.
 
-use std::time::Duration;
-
 use super::{Core, Hangar};
 use crate::flight::Phase;
 use crate::gate::Locked;
@@ -43,7 +41,7 @@ impl<T> Locked<'_, T, Hangar<T>> {
             losses: desk.ledger.total.lost,
             state,
             state_since: desk.state_since,
-            pause_left: hangar.pause_left(now).unwrap_or(Duration::ZERO),
+            pause: hangar.pause(now).map(|pause| (pause.since, pause.left(now))),
             paused_since: hangar.paused_since.filter(|_| !figures.is_closed),
             buffered: figures.buffered,
             again: hangar.retry_waiting(),
