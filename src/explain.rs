@@ -19,8 +19,10 @@ pub struct Explanation {
     pub concurrency_limit: u64,
     /// The most calls at once that are ever tried: what it was built with.
     pub max_concurrency: u64,
-    /// Calls of the sink that are under way.
+    /// Calls of the sink that are under way; in pull mode batches that are out.
     pub calls: u64,
+    /// For how long the first of them has been; `None` if there is none.
+    pub longest_call: Option<Duration>,
     /// Items that are buffered.
     pub buffered: u64,
     /// Items of batches that wait to be sent again.
@@ -64,6 +66,9 @@ impl fmt::Display for Explanation {
         let Self { batch_limit, max_batch, calls, concurrency_limit, max_concurrency, .. } = self;
         write!(f, "batches of up to {batch_limit} items (at most {max_batch})")?;
         write!(f, ", {calls} calls under way of {concurrency_limit} (at most {max_concurrency})")?;
+        if let Some(longest) = self.longest_call {
+            write!(f, ", for {:.1} s", longest.as_secs_f64())?;
+        }
         write!(f, "; {} items buffered, {} wait to be sent again", self.buffered, self.retry_waiting)?;
         if let Some(latency) = self.latency {
             write!(f, "; a call takes {:.1} ms", latency.as_secs_f64() * 1e3)?;
@@ -118,6 +123,7 @@ mod tests {
             concurrency_limit: 2,
             max_concurrency: 8,
             calls: 1,
+            longest_call: None,
             buffered: 1234,
             retry_waiting: 0,
             pause: None,
@@ -151,11 +157,13 @@ mod tests {
             pause: Some(Duration::from_millis(2500)),
             rate: Some(8.5),
             latency: Some(Duration::from_micros(12_340)),
+            longest_call: Some(Duration::from_millis(8_300)),
             is_down: true,
             decisions: vec![once, PastDecision { times: 17, first_age: Duration::from_secs(90), ..once }],
             ..explanation()
         };
         let text = told.to_string();
+        assert!(text.contains(", 1 calls under way of 2 (at most 8), for 8.3 s; "), "{text}");
         assert!(text.contains("; a call takes 12.3 ms; at most 8.5 calls/s"), "{text}");
         assert!(text.contains("left alone for another 2.5 s; the sink is down"), "{text}");
         let line = "\n     3.0 s ago: throttled         batch 50, calls 2, 8.5 calls/s";

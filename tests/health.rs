@@ -126,6 +126,35 @@ fn a_sink_that_hangs_and_a_buffer_that_stays_full_are_seen() {
     });
 }
 
+/// The batch is settled then, and the call is not over.
+#[test]
+fn a_sink_that_hangs_without_its_batch_is_seen() {
+    for slots in [1, 3] {
+        for is_done in [true, false] {
+            paused(move || async move {
+                let sink = move |batch: Batch<u64>| async move {
+                    if is_done {
+                        batch.done()
+                    } else {
+                        drop(batch)
+                    }
+                    std::future::pending::<Result<(), FlushError>>().await
+                };
+                let c = builder(20).flush_timeout(HOUR).spawn_concurrent(slots, sink).unwrap();
+                for i in 0..slots as u64 {
+                    c.push(i).await.unwrap();
+                    tokio::time::sleep(SEC).await;
+                }
+                c.push(9).await.unwrap();
+                tokio::time::sleep(secs(11)).await;
+                let (health, told) = (c.health(), c.explain());
+                assert_eq!((names(&health), told.calls), (vec!["hangs"], slots as u64), "{health}, {told}");
+                assert_eq!(told.longest_call, Some(ms(11_000 - 5) + slots as u32 * SEC));
+            });
+        }
+    }
+}
+
 #[test]
 fn a_sink_that_asks_to_be_left_alone_for_long_is_seen() {
     paused(|| async {

@@ -29,13 +29,12 @@ impl<T> Locked<'_, T, Hangar<T>> {
         let desk = self.desk();
         let hangar = &desk.rest;
         let open = hangar.flights.iter().filter(|flight| matches!(flight.phase, Phase::Home | Phase::Out));
-        let out = open.clone().filter(|flight| flight.phase == Phase::Out);
         let late = open.clone().filter(|flight| flight.attempts >= FIFTH);
         View {
             now,
             attempts: open.map(|flight| flight.attempts).max().unwrap_or(0),
             retrying: late.map(|flight| flight.seqs.len() as u64).sum(),
-            call_since: out.filter_map(|flight| flight.started).min(),
+            call_since: hangar.call_since(),
             producers,
             oldest_wait,
             losses: desk.ledger.total.lost,
