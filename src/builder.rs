@@ -233,7 +233,9 @@ impl<T> Builder<T> {
     /// One bad item of `n` costs at most `2 * log2(n) + 1` calls, `log2` rounded up, if the sink says
     /// [`permanent`](crate::FlushError::permanent) at once; a batch of bad items only costs `2n - 1`. Where retries must be
     /// used up first, each of those calls is as often repeated. The order is kept with one call at a time. The sink must not
-    /// have written anything of a batch that it calls failed, or must know repeats by [`Batch::seq`].
+    /// have written anything of a batch that it calls failed, or must know repeats by [`Batch::seq`]. That goes for a call that was
+    /// cut off, too: a store that has written its rows after all, and refuses the repeats for good, would have good items called
+    /// failed. [`Batch::done`] right after the commit spares that.
     ///
     /// # Examples
     ///

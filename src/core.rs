@@ -362,7 +362,7 @@ impl<T> Core<T> {
             retried: ledger.retried,
             retry_waiting: desk.rest.retry_waiting(),
             flushes: ledger.flushes,
-            batch_limit: desk.rest.batch_limit(),
+            batch_limit: desk.rest.batch_limit().min(capacity),
             concurrency_limit: desk.rest.concurrency_limit(),
             weights,
             panics: self.panics.load(Ordering::Relaxed),

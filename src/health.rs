@@ -63,8 +63,10 @@ pub enum HealthReason {
     },
     /// Accepted items were lost in the last 10 s, other than by `purge`. Degraded.
     Losing {
-        /// How many, since the reason came up.
+        /// How many, since the first of them; those of `purge` are not among them.
         lost: Losses,
+        /// How long ago that was noticed. Losses that are more than 10 s apart do not belong together.
+        since: Duration,
     },
     /// The buffer is Critical or Blocked, and has been in that state for more than 5 s. Degraded.
     Full {
@@ -172,8 +174,8 @@ impl fmt::Display for HealthReason {
             Self::BlockedProducers { producers, longest } => {
                 write!(f, "{producers} producers wait for room, the first for {:.1} s", seconds(longest))
             }
-            Self::Losing { lost } => {
-                write!(f, "{} items lost", lost.total())?;
+            Self::Losing { lost, since } => {
+                write!(f, "{} items lost in {:.1} s", lost.total(), seconds(since))?;
                 let some = lost.by_reason().into_iter().filter(|(_, n)| *n > 0);
                 some.enumerate()
                     .try_for_each(|(i, (reason, n))| write!(f, "{} {n} {reason}", if i == 0 { ":" } else { "," }))
@@ -271,7 +273,7 @@ pub(crate) enum Cause {
     Retrying(u32, u64),
     SinkHangs(Duration),
     Blocked(u64, Duration),
-    Losing(Losses),
+    Losing(Losses, Duration),
     Full(State, Duration),
     Throttled(Duration, u64),
     Paused(Duration, u64),
@@ -287,7 +289,7 @@ impl Cause {
             Self::Retrying(attempts, items) => HealthReason::Retrying { attempts, items, error: error.cloned() },
             Self::SinkHangs(since) => HealthReason::SinkHangs { since },
             Self::Blocked(producers, longest) => HealthReason::BlockedProducers { producers, longest },
-            Self::Losing(lost) => HealthReason::Losing { lost },
+            Self::Losing(lost, since) => HealthReason::Losing { lost, since },
             Self::Full(state, since) => HealthReason::Full { state, since },
             Self::Throttled(left, items) => HealthReason::Throttled { left, items, error: error.cloned() },
             Self::Paused(since, items) => HealthReason::Paused { since, items },
@@ -312,8 +314,16 @@ pub(crate) struct Memory {
 struct LossWatch {
     seen: Losses,
     last: Option<Tick>,
-    /// What had been lost before the present losses began.
+    /// What had been lost before the present losses began, and when they were first noticed.
     before: Losses,
+    began: Tick,
+}
+
+impl LossWatch {
+    fn cause(&self, view: &View) -> Cause {
+        let lost = Losses { purged: 0, ..view.losses.since(&self.before) };
+        Cause::Losing(lost, view.now.since(self.began))
+    }
 }
 
 impl Memory {
@@ -322,7 +332,7 @@ impl Memory {
         let watch = &mut self.losses;
         if losses.unasked() > watch.seen.unasked() {
             if watch.last.is_none_or(|last| now.since(last) >= HOLD) {
-                watch.before = watch.seen;
+                (watch.before, watch.began) = (watch.seen, now);
             }
             watch.last = Some(now);
         }
@@ -347,7 +357,7 @@ impl Memory {
             (view.attempts >= FIFTH).then_some(Cause::Retrying(view.attempts, view.retrying)),
             over(view.call_since, HANGS).map(Cause::SinkHangs),
             over(view.oldest_wait, BLOCKED).map(|longest| Cause::Blocked(view.producers, longest)),
-            is_losing.then(|| Cause::Losing(view.losses.since(&self.losses.before))),
+            is_losing.then(|| self.losses.cause(view)),
             over(is_full.then_some(view.state_since), FULL).map(|since| Cause::Full(view.state, since)),
             long_pause.map(|(_, left)| Cause::Throttled(left, waiting)),
             over(paused_since, PAUSED).map(|since| Cause::Paused(since, view.buffered)),
@@ -364,7 +374,7 @@ impl Memory {
                 Some(cause) => Some((cause, view.now)),
                 // Losses were held already, by the time of the last one.
                 None => {
-                    raised.filter(|(cause, seen)| !matches!(cause, Cause::Losing(_)) && view.now.since(*seen) < HOLD)
+                    raised.filter(|(cause, seen)| !matches!(cause, Cause::Losing(..)) && view.now.since(*seen) < HOLD)
                 }
             };
         }
@@ -467,23 +477,28 @@ mod tests {
         let mut memory = Memory::default();
         let judge = |memory: &mut Memory, millis, losses| memory.judge(&View { losses, ..view(millis) }).now;
         assert_eq!(judge(&mut memory, 0, lost(0, 5)), []);
-        assert_eq!(judge(&mut memory, 1_000, lost(3, 5)), [Cause::Losing(lost(3, 0))]);
-        memory.note_losses(at(9_000), lost(4, 5));
-        assert_eq!(judge(&mut memory, 18_999, lost(4, 5)), [Cause::Losing(lost(4, 0))]);
-        assert_eq!(judge(&mut memory, 19_000, lost(4, 5)), []);
-        assert_eq!(judge(&mut memory, 60_000, lost(5, 5)), [Cause::Losing(lost(1, 0))]);
+        let losing = |evicted, millis| [Cause::Losing(lost(evicted, 0), Duration::from_millis(millis))];
+        assert_eq!(judge(&mut memory, 1_000, lost(3, 5)), losing(3, 0));
+        memory.note_losses(at(9_000), lost(4, 6));
+        assert_eq!(judge(&mut memory, 18_999, lost(4, 7)), losing(4, 17_999));
+        assert_eq!(judge(&mut memory, 19_000, lost(4, 8)), []);
+        assert_eq!(judge(&mut memory, 60_000, lost(5, 9)), losing(1, 0));
     }
 
     #[test]
     fn an_operator_can_read_it() {
         let error: Arc<dyn Error + Send + Sync> = Arc::from(crate::error::BoxError::from("connection refused"));
         let lost = Losses { evicted: 3, failed: 1, ..Losses::default() };
-        let causes = [Cause::Retrying(7, 500), Cause::Losing(lost), Cause::Stalled(Duration::from_millis(5_250))];
+        let causes = [
+            Cause::Retrying(7, 500),
+            Cause::Losing(lost, Duration::from_secs(42)),
+            Cause::Stalled(Duration::from_millis(5_250)),
+        ];
         let causes = Causes { now: causes.to_vec(), recent: vec![Cause::Full(State::Blocked, Duration::from_secs(8))] };
         let health = Health::new(&causes, Some(&error));
         assert_eq!(
             health.to_string(),
-            "unhealthy: 500 items wait for the sink, sent 7 times, last error: connection refused; 4 items lost: 1 failed, \
+            "unhealthy: 500 items wait for the sink, sent 7 times, last error: connection refused; 4 items lost in 42.0 s: 1 failed, \
              3 evicted; the flusher has not run for 5.2 s; over by now: the buffer has been blocked for 8.0 s"
         );
         let healthy = Health::new(&Causes::default(), None);

@@ -237,7 +237,8 @@ fn losses_are_seen_for_ten_seconds() {
         // The flusher notes them, whether anybody asks or not.
         tokio::time::sleep(secs(9)).await;
         let health = c.health();
-        let [HealthReason::Losing { lost, .. }] = &health.reasons[..] else { panic!("{health:?}") };
+        let [HealthReason::Losing { lost, since, .. }] = &health.reasons[..] else { panic!("{health:?}") };
+        assert!((secs(8)..=secs(9)).contains(since), "{since:?}");
         assert_eq!((lost.evicted, lost.total()), (3, 3));
         tokio::time::sleep(secs(2)).await;
         assert!(c.health().is_healthy());

@@ -32,6 +32,8 @@ fn a_smaller_capacity_drops_nothing_and_admits_nothing_until_it_has_drained() {
         }
         idle().await;
         c.set_capacity(3).unwrap();
+        let told = c.explain();
+        assert_eq!((told.batch_limit, told.max_batch, c.snapshot().batch_limit), (3, 3, 3), "no batch is larger");
         assert_eq!((c.capacity(), c.max_capacity(), c.len(), c.depth()), (3, 10, 10, 10));
         assert_eq!((c.state(), c.pressure()), (State::Blocked, 1.0));
         assert_eq!(c.try_push(10), Err(PushError::Full(10)));

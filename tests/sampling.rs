@@ -104,6 +104,8 @@ fn nothing_is_left_out_below_the_mark() {
         assert_eq!((c.state(), c.snapshot().sample_rate), (State::Normal, 1));
         c.push(49).await.unwrap();
         assert_eq!((c.state(), c.snapshot().sample_rate), (State::Elevated, 2));
+        c.close();
+        assert_eq!((c.state(), c.snapshot().sample_rate), (State::Draining, 1), "nothing comes in");
     });
 }
 

@@ -20,9 +20,11 @@ use crate::sync::Mutex;
 /// # Cancel safety
 ///
 /// A blocking call cannot be stopped. One that is cut off by the flush timeout goes on and keeps its batch, which stays in
-/// flight until the function lets it go; nothing else is flushed meanwhile by this clone of the sink. What it then answers comes too late: the batch
-/// is sent again, but for what was acknowledged by [`deliver`](Batch::deliver) or [`done`](Batch::done). A call that is cut
-/// off by drain's deadline goes on, too, and its items count as not returned.
+/// flight until the function lets it go; nothing else is flushed meanwhile by this clone of the sink. What it then answers comes
+/// too late: the batch is sent again, but for what was acknowledged by [`deliver`](Batch::deliver) or [`done`](Batch::done). So
+/// call `done` as soon as all is written: where it was not, a store that refuses repeats gets rows that it has. A call that is
+/// cut off by drain's deadline goes on, too, and its items count as not returned; tokio's runtime waits for its thread when it
+/// is dropped, so end the process by `Runtime::shutdown_timeout` or `std::process::exit` if it must not.
 ///
 /// # Accounting
 ///
@@ -44,6 +46,7 @@ use crate::sync::Mutex;
 ///         writeln!(file, "{line}")?;
 ///     }
 ///     file.sync_data()?;
+///     batch.done(); // it counts, even if that took longer than the flush timeout
 ///     Ok(())
 /// }))?;
 /// lines.push("written by a thread that may block".to_owned()).await?;

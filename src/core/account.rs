@@ -10,7 +10,7 @@ impl<T> Core<T> {
     pub(crate) fn explain(&self) -> Explanation {
         let now = self.now();
         let mut locked = self.gate.lock();
-        let buffered = locked.figures().buffered;
+        let (buffered, capacity) = (locked.figures().buffered, locked.capacity());
         let hangar = &locked.desk().rest;
         let log = &hangar.diary.log;
         let standing = *log.standing();
@@ -23,8 +23,8 @@ impl<T> Core<T> {
         let mut decisions: Vec<_> = log.entries().map(past).collect();
         decisions.reverse();
         Explanation {
-            batch_limit: hangar.batch_limit(),
-            max_batch: hangar.max_batch as u64,
+            batch_limit: hangar.batch_limit().min(capacity),
+            max_batch: (hangar.max_batch as u64).min(capacity),
             concurrency_limit: hangar.concurrency_limit(),
             max_concurrency: hangar.slots,
             calls: hangar.busy.calls.max(hangar.out().count() as u64),

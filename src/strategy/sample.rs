@@ -99,7 +99,9 @@ impl<T> Sample<T> {
         match state {
             State::Normal => self.normal,
             State::Elevated => self.elevated,
-            State::Critical | State::Blocked | State::Draining => self.critical,
+            State::Critical | State::Blocked => self.critical,
+            // Nothing comes in.
+            State::Draining => 1,
         }
     }
 

@@ -95,6 +95,7 @@ impl Oracle {
         match (self.config.strategy, self.state()) {
             (Kind::Sample { rates: [rate, ..], .. }, State::Normal) => rate,
             (Kind::Sample { rates: [_, rate, _], .. }, State::Elevated) => rate,
+            (Kind::Sample { .. }, State::Draining) => 1,
             (Kind::Sample { rates: [.., rate], .. }, _) => rate,
             _ => 1,
         }
