@@ -362,8 +362,8 @@ impl<T, R> Locked<'_, T, R> {
             Some(reason) => self.gate.refusals.add(reason, left),
             None => self.head.ledger.cancelled += left,
         }
-        if reason.is_none() || matches!(wait, Wait::Shut(_)) {
-            let (Wait::Served(parked) | Wait::Shut(parked)) = &wait else { return (wait, waker) };
+        if reason.is_none() || matches!(wait, Wait::Shut(_) | Wait::Left(_)) {
+            let (Wait::Served(parked) | Wait::Shut(parked) | Wait::Left(parked)) = &wait else { return (wait, waker) };
             let (granted, size) = parked.granted();
             if !fault(Fault::CancelKeepsGrant) {
                 self.release(granted, size);

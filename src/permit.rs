@@ -183,7 +183,7 @@ impl<T> Future for ReserveMany<'_, T> {
             Some(key) => match self.controller.core().poll_waiter(key, cx.waker().clone()) {
                 Wait::Queued => return Poll::Pending,
                 Wait::Served(_) => self.waiting = None,
-                Wait::Shut(_) => {
+                Wait::Shut(_) | Wait::Left(_) => {
                     self.waiting = None;
                     return Poll::Ready(Err(ReserveError::Closed));
                 }

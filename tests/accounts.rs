@@ -1,9 +1,11 @@
 //! The figures say what is (I1, I2).
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use backpressure::{BackpressureController, Batch, FlushError, LossReason};
+use backpressure::{BackpressureController, Batch, FlushError, LossReason, RefuseReason, Strategy};
 
 async fn hang() -> Result<(), FlushError> {
     std::future::pending().await
@@ -103,4 +105,54 @@ async fn a_call_that_answers_after_the_end_settles_nothing_twice() {
     snapshot.audit().unwrap();
     assert_eq!((snapshot.abandoned, snapshot.delivered), (1, 0));
     drop(kept.lock().unwrap().take());
+}
+
+/// Closes the intake when the last of its wakers is dropped.
+struct CloseOnDrop(BackpressureController<u32>);
+
+impl Wake for CloseOnDrop {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The time of a push is over in the moment in which the intake is shut: after it was counted as closed, before it has looked.
+#[tokio::test(start_paused = true)]
+async fn a_push_that_is_shut_out_as_its_time_ends_is_told_what_was_counted() {
+    async fn refused<F: Future>(
+        c: &BackpressureController<u32>,
+        push: impl FnOnce(BackpressureController<u32>) -> Pin<Box<F>>,
+    ) -> F::Output {
+        c.try_push(0).unwrap();
+        let mut push = push(c.clone());
+        let waker = Waker::from(Arc::new(CloseOnDrop(c.clone())));
+        assert!(push.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let Poll::Ready(output) = push.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("it is over")
+        };
+        output
+    }
+    let full = || {
+        let builder = BackpressureController::builder(1).strategy(Strategy::BlockFor(Duration::from_secs(1)));
+        builder.spawn(|batch: Batch<u32>| async { (batch, hang().await).1 }).unwrap()
+    };
+    let reasons = {
+        let (one, many) = (full(), full());
+        let by_push = refused(&one, |c| Box::pin(async move { c.push(1).await })).await.unwrap_err().reason();
+        let by_push_all =
+            refused(&many, |c| Box::pin(async move { c.push_all([1, 2]).await.map_err(|e| e.reason()) })).await;
+        [(one, by_push, 1), (many, by_push_all.unwrap_err(), 2)]
+    };
+    for (c, told, count) in reasons {
+        let snapshot = c.snapshot();
+        snapshot.audit().unwrap();
+        let counted = (snapshot.refused.closed, snapshot.refused.timed_out);
+        assert_eq!((told, counted), (RefuseReason::Closed, (count, 0)));
+    }
 }

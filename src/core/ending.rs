@@ -243,7 +243,7 @@ impl<T> Core<T> {
 
     /// Drops what a producer that gave up had parked, and gives nothing back.
     pub(crate) fn abandon_wait(&self, key: Key) {
-        let (Wait::Served(parked) | Wait::Shut(parked)) = self.leave(key, None) else { return };
+        let (Wait::Served(parked) | Wait::Shut(parked) | Wait::Left(parked)) = self.leave(key, None) else { return };
         match parked {
             Parked::One(item) => self.drop_items(item.map(|(item, _)| item)),
             Parked::Many(items, _) => self.drop_items(items),

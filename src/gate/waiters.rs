@@ -82,8 +82,10 @@ pub(crate) enum Wait<T> {
     Queued,
     /// All handed over; the permits granted are inside.
     Served(Parked<T>),
-    /// The intake was shut; what was not handed over is inside.
+    /// The intake was shut; what was not handed over is inside, and was counted as closed.
     Shut(Parked<T>),
+    /// It went before it was served; what was not handed over is inside.
+    Left(Parked<T>),
     /// It wants more places than there are since the capacity fell to `most`.
     Unfit { most: u64 },
 }
@@ -156,7 +158,7 @@ impl<T> Waiters<T> {
         (self.remove(key), Some(waker))
     }
 
-    /// Takes the waiter out, wherever it stands. `Wait::Queued` never comes back: a queued waiter counts as shut.
+    /// Takes the waiter out, wherever it stands. `Wait::Queued` never comes back: a queued waiter has left.
     pub(crate) fn remove(&mut self, key: Key) -> Wait<T> {
         let phase = self.nodes[key.0].phase;
         if phase == Phase::Queued {
@@ -170,7 +172,8 @@ impl<T> Waiters<T> {
         match phase {
             Phase::Served => Wait::Served(parked),
             Phase::Unfit { most } => Wait::Unfit { most },
-            Phase::Queued | Phase::Shut | Phase::Free => Wait::Shut(parked),
+            Phase::Queued => Wait::Left(parked),
+            Phase::Shut | Phase::Free => Wait::Shut(parked),
         }
     }
 
@@ -313,7 +316,7 @@ mod tests {
         let mut waiters = Waiters::new();
         let keys: Vec<_> = (0..5).map(|i| park(&mut waiters, i)).collect();
         for gone in [0, 2, 4] {
-            assert!(matches!(waiters.remove(keys[gone]), Wait::Shut(Parked::One(Some(_)))));
+            assert!(matches!(waiters.remove(keys[gone]), Wait::Left(Parked::One(Some(_)))));
         }
         let mut order = Vec::new();
         while let Some(Want::Store(item, _)) = waiters.next_want() {

@@ -183,7 +183,11 @@ impl<'a, T, I: Iterator<Item = T>> PushAll<'a, T, I> {
             over => (over, RefuseReason::Closed),
         };
         *this.parked = None;
-        let (Wait::Served(parked) | Wait::Shut(parked)) = wait else { return Poll::Pending };
+        let (parked, reason) = match wait {
+            Wait::Shut(parked) => (parked, RefuseReason::Closed),
+            Wait::Served(parked) | Wait::Left(parked) => (parked, reason),
+            Wait::Queued | Wait::Unfit { .. } => return Poll::Pending,
+        };
         *this.chunk = rest_of(parked);
         *this.accepted += count - this.chunk.len();
         Poll::Ready(if this.chunk.is_empty() { Ok(()) } else { Err(reason) })

@@ -287,11 +287,12 @@ impl<T> Offer<T> {
     }
 }
 
-/// What a wait that is over says of its item. One that was shut out was counted as closed; `reason` is why it went
-/// otherwise.
+/// What a wait that is over says of its item, by the reason for which it was counted: `reason` is why it has left, if it has.
 pub(super) fn verdict<T>(wait: Wait<T>, reason: RefuseReason) -> Result<(), PushError<T>> {
-    match wait {
-        Wait::Shut(parked) => parked.into_single().map_or(Ok(()), |item| Err(PushError::new(reason, item))),
-        Wait::Served(_) | Wait::Queued | Wait::Unfit { .. } => Ok(()),
-    }
+    let (parked, reason) = match wait {
+        Wait::Shut(parked) => (parked, RefuseReason::Closed),
+        Wait::Left(parked) => (parked, reason),
+        Wait::Served(_) | Wait::Queued | Wait::Unfit { .. } => return Ok(()),
+    };
+    parked.into_single().map_or(Ok(()), |item| Err(PushError::new(reason, item)))
 }

@@ -32,7 +32,7 @@ impl Rig {
             match wait {
                 Wait::Queued => {}
                 Wait::Served(_) => return true,
-                Wait::Shut(_) | Wait::Unfit { .. } => return false,
+                Wait::Shut(_) | Wait::Left(_) | Wait::Unfit { .. } => return false,
             }
         }
     }

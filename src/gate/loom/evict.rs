@@ -70,7 +70,7 @@ fn evictor_and_cancel(capacity: usize) -> impl Fn() + Send + Sync + 'static {
             assert_eq!(rig.evict(101, &mut lost), Displaced::Stored);
             lost
         });
-        let is_back = matches!(rig.leave(waiter.key), Wait::Shut(Parked::One(Some((100, _)))));
+        let is_back = matches!(rig.leave(waiter.key), Wait::Left(Parked::One(Some((100, _)))));
         let all = [join(evictor), rig.empty()].concat();
         assert_eq!(all, (0..capacity as u32).chain((!is_back).then_some(100)).chain([101]).collect::<Vec<_>>());
     }

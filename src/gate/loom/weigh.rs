@@ -169,7 +169,7 @@ fn cancel_against_settle() {
     let settler = rig.spawn(|rig| rig.settle(1));
     let wait = rig.leave(heavy.key);
     join(settler);
-    let is_back = matches!(wait, Wait::Shut(_));
+    let is_back = matches!(wait, Wait::Left(_));
     assert!(is_back == light.is_woken(), "what does not fit behind the one fits without it");
     assert_eq!(rig.empty_by_weight(), if is_back { vec![101] } else { vec![100, 101] });
 }
