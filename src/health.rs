@@ -236,7 +236,7 @@ pub(crate) struct View {
     /// Since when it is paused by hand, unless the end is near, which does not wait for that.
     pub(crate) paused_since: Option<Tick>,
     pub(crate) buffered: u64,
-    /// Items that wait to be sent again.
+    /// Items of batches that wait to be sent, mostly again.
     pub(crate) again: u64,
     /// The oldest item that is not settled came no earlier.
     pub(crate) oldest_item: Option<Tick>,
@@ -369,18 +369,17 @@ impl Memory {
             LifePhase::Ended => return Causes { now: vec![Cause::Ended], recent: Vec::new() },
             LifePhase::Gone => return Causes { now: vec![Cause::Gone], recent: Vec::new() },
         };
-        for (raised, found) in self.raised.iter_mut().zip(found) {
-            *raised = match found {
-                Some(cause) => Some((cause, view.now)),
-                // Losses were held already, by the time of the last one.
-                None => {
-                    raised.filter(|(cause, seen)| !matches!(cause, Cause::Losing(..)) && view.now.since(*seen) < HOLD)
-                }
-            };
-        }
         let mut causes = Causes::default();
-        for (cause, seen) in self.raised.iter().flatten() {
-            if *seen == view.now { causes.now.push(*cause) } else { causes.recent.push(*cause) }
+        for (raised, found) in self.raised.iter_mut().zip(found) {
+            if let Some(cause) = found {
+                *raised = Some((cause, view.now));
+                causes.now.push(cause);
+            } else {
+                // Losses were held already, by the time of the last one.
+                *raised =
+                    raised.filter(|(cause, seen)| !matches!(cause, Cause::Losing(..)) && view.now.since(*seen) < HOLD);
+                causes.recent.extend(raised.map(|(cause, _)| cause));
+            }
         }
         causes.now.extend(last);
         causes
@@ -463,6 +462,11 @@ mod tests {
         let retrying = |attempts| vec![Cause::Retrying(attempts, 0)];
         let now = |attempts| Causes { now: retrying(attempts), recent: vec![] };
         assert_eq!(memory.judge(&View { attempts: 5, ..view(1_000) }), now(5));
+        assert_eq!(
+            memory.judge(&view(1_000)),
+            Causes { now: vec![], recent: retrying(5) },
+            "on a clock that stands still"
+        );
         assert_eq!(memory.judge(&view(10_999)), Causes { now: vec![], recent: retrying(5) });
         assert_eq!(memory.judge(&view(11_000)), Causes::default());
         assert_eq!(memory.judge(&View { attempts: 5, ..view(12_000) }), now(5));

@@ -230,6 +230,10 @@ fn a_sink_that_is_down_is_asked_by_the_retry_schedule_and_recovers() {
         assert!(c.explain().is_down, "{}", c.explain());
         let attempts = calls.load(Ordering::Relaxed);
         assert!((12..=24).contains(&attempts), "{attempts}");
+        let told = c.explain();
+        let last = told.decisions.first().unwrap();
+        assert!(last.decision.reason == DecisionReason::Failed && last.times >= 8, "an outage is one entry: {told}");
+        assert!(last.age <= SEC && (secs(8)..=secs(10)).contains(&last.first_age), "{told}");
         is_down.store(false, Ordering::Relaxed);
         sleep(secs(2)).await;
         assert!(!c.explain().is_down);

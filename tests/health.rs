@@ -2,13 +2,15 @@
 
 mod support;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backpressure::{
     BackpressureController, Batch, FlushError, Health, HealthReason, HealthStatus, Retry, State, Strategy,
+    WeakController,
 };
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
 use self::support::{Gate, HOUR, Log, SEC, failing, gated, hung, idle, ms, ok, paused, secs};
 
@@ -217,14 +219,116 @@ fn a_pause_that_was_forgotten_is_seen_once_items_wait() {
     });
     paused(|| async {
         let (gate, log) = (Gate::closed(), Log::default());
-        let c = builder(4).spawn(gated(&gate, &log)).unwrap();
+        let c = builder(8).spawn(gated(&gate, &log)).unwrap();
         c.pause();
-        (0..4).for_each(|i| c.try_push(i).unwrap());
+        (0..8).for_each(|i| c.try_push(i).unwrap());
         tokio::time::sleep(secs(11)).await;
         c.close();
         idle().await;
+        assert_eq!(c.snapshot().buffered, 4);
         assert!(!names(&c.health()).contains(&"paused"), "an end does not wait for it");
     });
+}
+
+#[test]
+fn the_halves_of_a_batch_wait_for_a_sink_that_is_to_be_left_alone() {
+    paused(|| async {
+        let c = builder(10)
+            .bisect(true)
+            .retry(Retry::never())
+            .spawn(|batch: Batch<u64>| {
+                drop(batch);
+                std::future::ready(Err(FlushError::throttled("quota", HOUR)))
+            })
+            .unwrap();
+        (0..4).for_each(|i| c.try_push(i).unwrap());
+        tokio::time::sleep(secs(60)).await;
+        let health = c.health();
+        assert!(matches!(&health.reasons[..], [HealthReason::Throttled { items: 4, .. }]), "{health}");
+    });
+}
+
+/// Two calls at once, of which the first asks for six seconds at once, and the other for some more after five.
+#[test]
+fn pauses_that_overlap_are_one() {
+    for (second, left, is_long) in [(ms(100), ms(500), false), (secs(6), ms(5_500), true)] {
+        paused(move || async move {
+            let turn = Arc::new(AtomicU32::new(0));
+            let sink = move |batch: Batch<u64>| {
+                let turn = turn.fetch_add(1, Ordering::Relaxed);
+                async move {
+                    drop(batch);
+                    tokio::time::sleep(ms(1) + secs(5) * turn).await;
+                    Err(FlushError::throttled("quota", if turn == 0 { secs(6) } else { second }))
+                }
+            };
+            let c = builder(20).fixed(2, ms(1)).spawn_concurrent(2, sink).unwrap();
+            (0..4).for_each(|i| c.try_push(i).unwrap());
+            tokio::time::sleep(ms(5_500)).await;
+            let (health, told) = (c.health(), c.explain());
+            assert_eq!(names(&health).contains(&"throttled"), is_long, "{health}");
+            assert!(told.pause.unwrap().abs_diff(left) <= ms(10), "{told}");
+        });
+    }
+}
+
+/// A recorder that pushes into the controller of which it is told.
+struct Pusher(Mutex<Option<WeakController<u64>>>);
+
+impl Pusher {
+    fn push(&self) {
+        let c = self.0.lock().unwrap().as_ref().and_then(WeakController::upgrade);
+        if let Some(c) = c.filter(BackpressureController::is_empty) {
+            c.try_push(1).unwrap();
+        }
+    }
+}
+
+impl Recorder for Pusher {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        self.push();
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// What is inside may be an echo of what it tells, so it tells nothing more; it runs all the same.
+#[test]
+fn a_flusher_that_has_nothing_to_tell_has_not_stalled() {
+    paused(|| async {
+        let pusher = Pusher(Mutex::default());
+        let c = builder(100).fixed(1, ms(1)).spawn(ok(&Log::default())).unwrap();
+        c.pause();
+        *pusher.0.lock().unwrap() = Some(c.downgrade());
+        let _guard = metrics::set_default_local_recorder(&pusher);
+        c.publish();
+        assert_eq!(c.len(), 1);
+        tokio::time::sleep(secs(30)).await;
+        assert_eq!(names(&c.health()), ["paused"]);
+    });
+}
+
+#[cfg(feature = "test-util")]
+#[test]
+fn a_pipeline_that_is_stepped_by_hand_has_not_stalled() {
+    use backpressure::test_util::{Pipeline, ScriptedSink};
+    let p = Pipeline::new(builder(10).fixed(4, HOUR), ScriptedSink::new()).unwrap();
+    p.controller().try_push(1).unwrap();
+    p.advance(secs(6));
+    assert!(p.controller().health().is_healthy(), "{}", p.controller().health());
 }
 
 #[test]

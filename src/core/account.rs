@@ -72,7 +72,7 @@ impl<T> Hangar<T> {
 
     /// Items of batches that wait to be sent again.
     pub(super) fn retry_waiting(&self) -> u64 {
-        let waiting = self.flights.iter().filter(|flight| flight.phase == Phase::Home && flight.is_counted);
+        let waiting = self.flights.iter().filter(|flight| flight.is_waiting());
         waiting.map(|flight| flight.seqs.len() as u64).sum()
     }
 }

@@ -52,7 +52,7 @@ impl Diary {
 /// After a settle the figures are published at most so often.
 const QUICK: Duration = Duration::from_millis(250);
 /// While anything is outstanding they are published so often.
-const SLOW: Duration = Duration::from_secs(1);
+pub(super) const SLOW: Duration = Duration::from_secs(1);
 /// So many publications follow the last one that something from outside has caused.
 const ECHOES: u8 = 3;
 

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::mem;
 use std::sync::Arc;
 
-use super::diary::Kind;
+use super::diary::{Kind, SLOW};
 use super::settle::End;
 use super::{Core, Hangar, Telling};
 use crate::events::{self, Event, Failure, Sight};
@@ -44,7 +44,7 @@ impl<T> Core<T> {
         next.filter(|_| self.clock().needs_runtime())
     }
 
-    /// When to publish next. If that is now, it counts as done.
+    /// When to publish next, or to look again while something is outstanding. If that is now, it counts as done.
     fn publication(&self, now: Tick) -> Option<Tick> {
         let mut locked = self.gate.lock_at(now);
         let (figures, waiting) = (locked.figures(), locked.waiting().1);
@@ -65,7 +65,8 @@ impl<T> Core<T> {
             locked.follow_age(now);
             self.apply(locked.finish());
         }
-        due
+        // Where nothing is to be told, since it might be of what was told, the flusher shows that it runs.
+        due.or_else(|| is_busy.then(|| now.after(SLOW)).flatten())
     }
 
     /// Publishes the metrics.

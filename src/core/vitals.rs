@@ -10,7 +10,11 @@ impl<T> Core<T> {
     pub(crate) fn health(&self) -> Health {
         let now = self.now();
         let mut locked = self.gate.lock();
-        let view = locked.vitals(now);
+        let mut view = locked.vitals(now);
+        if !self.clock().needs_runtime() {
+            // Whoever moves the clock by hand steps the flusher for its timers only, not each second.
+            view.looked = Some(now);
+        }
         let diary = &mut locked.desk().rest.diary;
         let causes = diary.health.judge(&view);
         let names_error = |cause: &Cause| matches!(cause, Cause::Retrying(..) | Cause::Throttled(..));
@@ -29,6 +33,8 @@ impl<T> Locked<'_, T, Hangar<T>> {
         let desk = self.desk();
         let hangar = &desk.rest;
         let open = hangar.flights.iter().filter(|flight| matches!(flight.phase, Phase::Home | Phase::Out));
+        let at_home =
+            open.clone().filter(|flight| flight.phase == Phase::Home && (flight.is_counted || flight.attempts == 0));
         let late = open.clone().filter(|flight| flight.attempts >= FIFTH);
         View {
             now,
@@ -43,7 +49,8 @@ impl<T> Locked<'_, T, Hangar<T>> {
             pause: hangar.pause(now).map(|pause| (pause.since, pause.left(now))),
             paused_since: hangar.paused_since.filter(|_| !figures.is_closed),
             buffered: figures.buffered,
-            again: hangar.retry_waiting(),
+            // A half of a batch, which has had no attempt of its own yet, is none that is retried, and waits all the same.
+            again: at_home.map(|flight| flight.seqs.len() as u64).sum(),
             oldest_item,
             looked: hangar.diary.looked,
             phase: match (hangar.ending.is_finished(), figures.is_closed) {

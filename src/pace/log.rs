@@ -190,6 +190,7 @@ mod tests {
         log.note(decided(1_001, DecisionReason::TimedOut, 100));
         log.note(decided(1_002, DecisionReason::Failed, 100));
         log.note(decided(1_003, DecisionReason::Failed, 50));
+        log.note(Decision { rate: Some(2.0), ..decided(1_004, DecisionReason::Failed, 50) });
         let told: Vec<_> =
             log.entries().map(|entry| (entry.decision.reason, entry.decision.batch, entry.times)).collect();
         let expected = [
@@ -198,9 +199,10 @@ mod tests {
             (DecisionReason::TimedOut, 100, 1),
             (DecisionReason::Failed, 100, 1),
             (DecisionReason::Failed, 50, 1),
+            (DecisionReason::Failed, 50, 1),
         ];
-        assert_eq!((told, log.count()), (expected.to_vec(), 1_003));
-        let outage = log.entries().nth(1).expect("there are five");
+        assert_eq!((told, log.count()), (expected.to_vec(), 1_004));
+        let outage = log.entries().nth(1).expect("there are six");
         assert_eq!(
             (outage.first, outage.decision.at),
             (decided(2, DecisionReason::Failed, 200).at, Tick::at(Duration::from_secs(1_000)))
