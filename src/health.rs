@@ -49,7 +49,8 @@ pub enum HealthReason {
         /// What the sink said last.
         error: Option<Arc<dyn Error + Send + Sync>>,
     },
-    /// The sink has had a batch for more than 10 s. Degraded.
+    /// A call of the sink has been under way for more than 10 s, whether it still has its batch or not; in pull mode, a batch has
+    /// been out for that long. Degraded.
     SinkHangs {
         /// For so long.
         since: Duration,
@@ -224,7 +225,7 @@ pub(crate) struct View {
     /// The most attempts of a batch that is not settled, and the items of all with five or more.
     pub(crate) attempts: u32,
     pub(crate) retrying: u64,
-    /// When the sink got the batch that it has longest.
+    /// When the longest of the calls that are under way began.
     pub(crate) call_since: Option<Tick>,
     pub(crate) producers: u64,
     pub(crate) oldest_wait: Option<Tick>,
