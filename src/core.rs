@@ -45,7 +45,7 @@ pub(crate) use self::loss::{LossHook, means_here};
 pub(crate) use self::pulled::Returned;
 pub(crate) use self::retries::Retries;
 pub(crate) use self::settle::{End, Left};
-pub(crate) use self::step::{Busy, Launch, Step, Work};
+pub(crate) use self::step::{Launch, Step, Work};
 pub(crate) use self::weigh::Weigher;
 use crate::drain_rate::DrainRate;
 use crate::error::BuildError;
@@ -107,8 +107,6 @@ pub(crate) struct Hangar<T> {
     flights: Flights<T>,
     /// Pulled batches that came home with something left.
     returned: Vec<Returned>,
-    /// As the flusher saw it when it last decided.
-    busy: Busy,
     /// Since when nothing is to be taken, by hand.
     paused_since: Option<Tick>,
     /// What the sink has asked for last.
@@ -154,7 +152,6 @@ impl<T> Core<T> {
         let hangar = Hangar {
             flights: Flights::new(),
             returned: Vec::new(),
-            busy: Busy::default(),
             paused_since: None,
             pause: None,
             promised: (0, FlushReason::Full),

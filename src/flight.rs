@@ -180,6 +180,15 @@ impl<T> Flight<T> {
         self.oldest.map_or(Duration::ZERO, |oldest| now.since(oldest))
     }
 
+    /// A call has it, or has let it go and is not over; or whoever pulls has it.
+    pub(crate) fn is_under_way(&self) -> bool {
+        match self.phase {
+            Phase::Home => self.attempts > 0 && !self.is_counted,
+            Phase::Out => true,
+            Phase::DeliveredOut | Phase::AbandonedOut => false,
+        }
+    }
+
     /// It waits for another attempt.
     pub(crate) fn is_waiting(&self) -> bool {
         self.phase == Phase::Home && self.is_counted

@@ -245,16 +245,15 @@ impl<T: Send> Loop<T> {
     }
 
     fn decide(&mut self) -> Next {
-        let busy = self.slots.busy();
         let work = Work {
-            busy,
+            calls: self.slots.taken() as u64,
             slots: self.slots.len() as u64,
             again: self.again.front().map(|(due, attempt)| Again { items: attempt.piece.items, due: due.0 }),
             // Whoever steps it by hand has others run between two steps anyway.
             yields: !self.has_yielded && self.core.clock().needs_runtime(),
         };
-        if busy.calls == work.slots {
-            return match self.core.end(busy) {
+        if work.calls == work.slots {
+            return match self.core.end() {
                 Ok(_) => Next::End,
                 Err(_) if self.core.is_to_look_again() => {
                     self.cut_late(self.core.now());
@@ -356,7 +355,7 @@ impl<T: Send> Loop<T> {
         let sample = Sample { ticket, items, latency, outcome, buffered: 0, calls };
         match self.core.judge(key, end, now, error.as_ref(), Some((&mut *self.pace, sample)), &mut self.spare) {
             Left::Nothing => {}
-            Left::NotHome if self.core.end(self.slots.busy()).is_err() => return self.kept.push(slot),
+            Left::NotHome if self.core.end().is_err() => return self.kept.push(slot),
             left => {
                 if let Left::Some(piece) = left {
                     self.requeue(slot, piece, &mut outcome, error.as_ref());

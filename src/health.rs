@@ -176,7 +176,7 @@ impl fmt::Display for HealthReason {
                 write!(f, "{producers} producers wait for room, the first for {:.1} s", seconds(longest))
             }
             Self::Losing { lost, since } => {
-                write!(f, "{} items lost in {:.1} s", lost.total(), seconds(since))?;
+                write!(f, "{} items lost, first seen {:.1} s ago", lost.total(), seconds(since))?;
                 let some = lost.by_reason().into_iter().filter(|(_, n)| *n > 0);
                 some.enumerate()
                     .try_for_each(|(i, (reason, n))| write!(f, "{} {n} {reason}", if i == 0 { ":" } else { "," }))
@@ -503,7 +503,7 @@ mod tests {
         let health = Health::new(&causes, Some(&error));
         assert_eq!(
             health.to_string(),
-            "unhealthy: 500 items wait for the sink, sent 7 times, last error: connection refused; 4 items lost in 42.0 s: 1 failed, \
+            "unhealthy: 500 items wait for the sink, sent 7 times, last error: connection refused; 4 items lost, first seen 42.0 s ago: 1 failed, \
              3 evicted; the flusher has not run for 5.2 s; over by now: the buffer has been blocked for 8.0 s"
         );
         let healthy = Health::new(&Causes::default(), None);

@@ -17,7 +17,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::task::coop;
 
 use crate::batch::Batch;
-use crate::core::{Busy, Core, Launch, Retries, Returned, Step, Work};
+use crate::core::{Core, Launch, Retries, Returned, Step, Work};
 use crate::error::{DriveError, RetriesExhausted};
 use crate::flight::{FlightKey, Spare};
 use crate::pace::Pace;
@@ -156,7 +156,7 @@ impl<T> Batches<T> {
                 Step::Drained | Step::Expired => Found::End,
             };
         };
-        let Err(deadline) = self.core.end(Busy::default()) else { return Found::End };
+        let Err(deadline) = self.core.end() else { return Found::End };
         match next.get().due {
             Due(Some(at)) if at <= self.core.now() => {
                 let Again { key, tries, .. } = next.remove();

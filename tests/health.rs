@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use backpressure::{
     BackpressureController, Batch, FlushError, Health, HealthReason, HealthStatus, Retry, State, Strategy,
-    WeakController,
 };
-use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
 use self::support::{Gate, HOUR, Log, SEC, failing, gated, hung, idle, ms, ok, paused, secs};
 
@@ -152,6 +150,8 @@ fn a_sink_that_hangs_without_its_batch_is_seen() {
                 let (health, told) = (c.health(), c.explain());
                 assert_eq!((names(&health), told.calls), (vec!["hangs"], slots as u64), "{health}, {told}");
                 assert_eq!(told.longest_call, Some(ms(11_000 - 5) + slots as u32 * SEC));
+                assert!(c.drain(Duration::ZERO).await.leftovers.ends_with(&[9]));
+                assert_eq!((c.explain().calls, c.explain().longest_call), (0, None));
             });
         }
     }
@@ -270,55 +270,6 @@ fn pauses_that_overlap_are_one() {
             assert!(told.pause.unwrap().abs_diff(left) <= ms(10), "{told}");
         });
     }
-}
-
-/// A recorder that pushes into the controller of which it is told.
-struct Pusher(Mutex<Option<WeakController<u64>>>);
-
-impl Pusher {
-    fn push(&self) {
-        let c = self.0.lock().unwrap().as_ref().and_then(WeakController::upgrade);
-        if let Some(c) = c.filter(BackpressureController::is_empty) {
-            c.try_push(1).unwrap();
-        }
-    }
-}
-
-impl Recorder for Pusher {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        self.push();
-        Counter::noop()
-    }
-
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
-    }
-
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::noop()
-    }
-}
-
-/// What is inside may be an echo of what it tells, so it tells nothing more; it runs all the same.
-#[test]
-fn a_flusher_that_has_nothing_to_tell_has_not_stalled() {
-    paused(|| async {
-        let pusher = Pusher(Mutex::default());
-        let c = builder(100).fixed(1, ms(1)).spawn(ok(&Log::default())).unwrap();
-        c.pause();
-        *pusher.0.lock().unwrap() = Some(c.downgrade());
-        let _guard = metrics::set_default_local_recorder(&pusher);
-        c.publish();
-        assert_eq!(c.len(), 1);
-        tokio::time::sleep(secs(30)).await;
-        assert_eq!(names(&c.health()), ["paused"]);
-    });
 }
 
 #[cfg(feature = "test-util")]

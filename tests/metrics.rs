@@ -11,7 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use backpressure::{
-    BackpressureController, Batch, Builder, FlushError, PushError, Retry, Snapshot, State, Strategy, WeakController,
+    BackpressureController, Batch, Builder, FlushError, HealthReason, PushError, Retry, Snapshot, State, Strategy,
+    WeakController,
 };
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, set_default_local_recorder,
@@ -501,6 +502,29 @@ fn a_recorder_that_feeds_the_controller_comes_to_rest() {
         c.try_push(1).unwrap();
         tokio::time::sleep(SEC).await;
         assert!(eye.publications() > publications);
+    });
+}
+
+/// What is inside may be an echo of what was told, so nothing more is told; the flusher runs all the same.
+#[test]
+fn a_flusher_that_has_nothing_to_tell_has_not_stalled() {
+    recorded(|eye| async move {
+        let c = builder(8).spawn(ok(&Log::default())).unwrap();
+        c.pause();
+        let weak: WeakController<u64> = c.downgrade();
+        let hook = move || {
+            if let Some(c) = weak.upgrade().filter(BackpressureController::is_empty) {
+                c.try_push(0).unwrap();
+            }
+        };
+        eye.told.hook.set(Box::new(hook)).unwrap_or_else(|_| unreachable!("it is set once"));
+        c.publish();
+        assert_eq!(c.len(), 1);
+        tokio::time::sleep(secs(30)).await;
+        let publications = eye.publications();
+        assert!((1..=5).contains(&publications), "{publications}");
+        let health = c.health();
+        assert!(matches!(health.reasons[..], [HealthReason::Paused { .. }]), "{health}");
     });
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Core, Hangar, Pause};
 use crate::explain::{Explanation, PastDecision};
-use crate::flight::{Flight, Phase};
+use crate::flight::Flight;
 use crate::pace::Entry;
 use crate::time::Tick;
 
@@ -27,7 +27,7 @@ impl<T> Core<T> {
             max_batch: (hangar.max_batch as u64).min(capacity),
             concurrency_limit: hangar.concurrency_limit(),
             max_concurrency: hangar.slots,
-            calls: hangar.busy.calls.max(hangar.out().count() as u64),
+            calls: hangar.under_way().count() as u64,
             longest_call: hangar.call_since().map(|since| now.since(since)),
             buffered,
             retry_waiting: hangar.retry_waiting(),
@@ -61,13 +61,13 @@ impl<T> Hangar<T> {
         self.pause.filter(|pause| !pause.left(now).is_zero())
     }
 
-    fn out(&self) -> impl Iterator<Item = &Flight<T>> {
-        self.flights.iter().filter(|flight| flight.phase == Phase::Out)
+    fn under_way(&self) -> impl Iterator<Item = &Flight<T>> {
+        self.flights.iter().filter(|flight| flight.is_under_way())
     }
 
     /// When the first of the calls that are under way began, or who pulls got the batch that is out longest.
     pub(super) fn call_since(&self) -> Option<Tick> {
-        self.out().filter_map(|flight| flight.started).chain(self.busy.since).min()
+        self.under_way().filter_map(|flight| flight.started).min()
     }
 
     /// Items of batches that wait to be sent again.

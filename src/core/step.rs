@@ -39,41 +39,32 @@ pub(crate) struct Launch<T> {
 /// What the flusher has under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
-    pub(crate) busy: Busy,
+    /// Slots that are taken.
+    pub(crate) calls: u64,
     pub(crate) slots: u64,
     pub(crate) again: Option<Again>,
     /// The thread can be given away before a batch is taken that is not full.
     pub(crate) yields: bool,
 }
 
-/// The calls of the sink that are under way. They may be longer than their batches are out: a guard can be done before its call is over.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Busy {
-    pub(crate) calls: u64,
-    /// When the first of them began.
-    pub(crate) since: Option<Tick>,
-}
-
 impl Work {
     /// Of whoever has no slots, and sends again what is to be sent again before it asks.
-    pub(crate) const NONE: Self = Self { busy: Busy { calls: 0, since: None }, slots: 1, again: None, yields: false };
+    pub(crate) const NONE: Self = Self { calls: 0, slots: 1, again: None, yields: false };
 }
 
 impl<T> Core<T> {
-    /// What the end makes of the flusher's next step, or drain's deadline if there is no end yet; while all slots are taken.
-    pub(crate) fn end(&self, busy: Busy) -> Result<Step<T>, Option<Tick>> {
+    /// What the end makes of the flusher's next step, or drain's deadline if there is no end yet.
+    pub(crate) fn end(&self) -> Result<Step<T>, Option<Tick>> {
         let now = self.now();
         let mut locked = self.gate.lock();
-        let hangar = &mut locked.desk().rest;
-        hangar.busy = busy;
-        hangar.ending.step(now).ok_or_else(|| hangar.ending.deadline())
+        let ending = &locked.desk().rest.ending;
+        ending.step(now).ok_or_else(|| ending.deadline())
     }
 
     /// Decides what the flusher does next, and takes the batch if there is a new one to send.
     pub(crate) fn step(self: &Arc<Self>, now: Tick, pace: &mut dyn Pace, work: &Work, spare: &mut Spare<T>) -> Step<T> {
         let mut expired = Vec::new();
         let mut locked = self.gate.lock_at(now);
-        locked.desk().rest.busy = work.busy;
         let step = self.step_locked(&mut locked, now, pace, work, (spare, &mut expired));
         let is_taken = matches!(step, Step::Launch(..));
         self.apply(if is_taken { locked.finish_taking() } else { locked.finish() });
@@ -162,7 +153,7 @@ impl<T> Core<T> {
             fits: locked.batch_limit(max_batch).max(1) as u64,
             linger,
             aim,
-            calls: work.busy.calls,
+            calls: work.calls,
             slots: work.slots,
             again: work.again,
         }

@@ -33,8 +33,7 @@ impl<T> Locked<'_, T, Hangar<T>> {
         let desk = self.desk();
         let hangar = &desk.rest;
         let open = hangar.flights.iter().filter(|flight| matches!(flight.phase, Phase::Home | Phase::Out));
-        let at_home =
-            open.clone().filter(|flight| flight.phase == Phase::Home && (flight.is_counted || flight.attempts == 0));
+        let waiting = open.clone().filter(|flight| !flight.is_under_way());
         let late = open.clone().filter(|flight| flight.attempts >= FIFTH);
         View {
             now,
@@ -50,7 +49,7 @@ impl<T> Locked<'_, T, Hangar<T>> {
             paused_since: hangar.paused_since.filter(|_| !figures.is_closed),
             buffered: figures.buffered,
             // A half of a batch, which has had no attempt of its own yet, is none that is retried, and waits all the same.
-            again: at_home.map(|flight| flight.seqs.len() as u64).sum(),
+            again: waiting.map(|flight| flight.seqs.len() as u64).sum(),
             oldest_item,
             looked: hangar.diary.looked,
             phase: match (hangar.ending.is_finished(), figures.is_closed) {

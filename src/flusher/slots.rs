@@ -13,7 +13,6 @@ use pin_project_lite::pin_project;
 use super::wakes::Wakes;
 use super::{Call, Ended};
 use crate::batch::Batch;
-use crate::core::Busy;
 use crate::panics::catch;
 use crate::retry::Tries;
 use crate::sink::BatchSink;
@@ -72,11 +71,6 @@ impl<T> Slots<T> {
     /// Slots that are taken.
     pub(super) fn taken(&self) -> usize {
         self.slots.len() - self.free.len()
-    }
-
-    pub(super) fn busy(&self) -> Busy {
-        let since = self.slots.iter().filter_map(|slot| Some(slot.call.as_ref()?.started)).min();
-        Busy { calls: self.taken() as u64, since }
     }
 
     /// Begins a call, if a slot is free; it is polled when the slots are.
