@@ -1,8 +1,11 @@
 //! What the process has used so far, by the kernel's account.
 
-use std::io;
-use std::mem::MaybeUninit;
 use std::ops::Sub;
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use nix::time::{ClockId, clock_gettime};
 
 /// CPU time and the times that a thread went to sleep, of all threads of the process.
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +21,12 @@ impl Usage {
     ///
     /// If the kernel has no account of the process, which it always has.
     pub(crate) fn now() -> Self {
-        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: the pointer is to a `rusage`, which the call fills in.
-        let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-        assert_eq!(result, 0, "getrusage: {}", io::Error::last_os_error());
-        // SAFETY: it was zeroed, which is a value of these integers, and then filled in.
-        let usage = unsafe { usage.assume_init() };
-        let ms = |time: libc::timeval| time.tv_sec as f64 * 1e3 + time.tv_usec as f64 / 1e3;
-        Self { cpu: ms(usage.ru_utime) + ms(usage.ru_stime), switches: usage.ru_nvcsw as f64 }
+        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("the kernel keeps one");
+        let ms = |time: TimeVal| time.tv_sec() as f64 * 1e3 + time.tv_usec() as f64 / 1e3;
+        Self {
+            cpu: ms(usage.user_time()) + ms(usage.system_time()),
+            switches: usage.voluntary_context_switches() as f64,
+        }
     }
 }
 
@@ -43,19 +44,13 @@ impl Sub for Usage {
 ///
 /// If the kernel has no such clock, which it always has.
 pub(crate) fn thread_cpu() -> f64 {
-    let mut time = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: the pointer is to a `timespec`, which the call fills in.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, time.as_mut_ptr()) };
-    assert_eq!(result, 0, "clock_gettime: {}", io::Error::last_os_error());
-    // SAFETY: it was zeroed, which is a value of these integers, and then filled in.
-    let time = unsafe { time.assume_init() };
-    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("each thread has one");
+    Duration::from(time).as_secs_f64() * 1e3
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn sleeping_is_a_switch() {
