@@ -42,6 +42,28 @@ fn each_snapshot_tells_of_each_eviction() {
     }
 }
 
+/// Only the producer of the oldest item can keep the others from it, by losing its processor for ten milliseconds in the middle of
+/// its push. How often is said in ARCHITECTURE.md: `BACKPRESSURE_FULL=1 cargo test --release --test unminded refused -- --nocapture`.
+#[test]
+fn hardly_any_is_refused() {
+    const OFFERS: (u64, u64) = (3_000_000_000, 400_000);
+    for producers in [2, 4] {
+        let (c, _flusher) = full(1_000);
+        let each = rounds(OFFERS.0, OFFERS.1) / producers;
+        let offer = || (0..each).filter(|item| c.try_push(*item).is_err()).count() as u64;
+        let refused: u64 = thread::scope(|scope| {
+            let threads: Vec<_> = (0..producers).map(|_| scope.spawn(offer)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        let snapshot = c.snapshot();
+        snapshot.audit().unwrap();
+        let evicted = each * producers - refused;
+        println!("{producers} producers: {evicted} evictions, {refused} refused");
+        assert_eq!((snapshot.evicted, snapshot.refused.full), (evicted, refused));
+        assert!(refused <= evicted / 10_000, "{refused} of {evicted}");
+    }
+}
+
 #[test]
 fn whoever_else_comes_in_between_finds_a_full_buffer() {
     let (c, _flusher) = full(100);
